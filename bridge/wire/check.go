@@ -1,0 +1,89 @@
+package wire
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+
+	"postern/ids"
+	"postern/refusal"
+)
+
+var errField = errors.New("member is out of bounds")
+
+// checkUp refuses what no honest bridge would send, so that the authority can
+// rely on the shape of ids, names and sizes from here on.
+func checkUp(m Up) error {
+	switch m := m.(type) {
+	case Hello:
+		return bounded("version", m.Version, 64)
+	case View:
+		return id[ids.Session](string(m.Session))
+	case Start:
+		return errors.Join(id[ids.Session](string(m.Session)), id[ids.Connection](string(m.Connection)),
+			tool(m.Tool), bounded("request_id", m.RequestID, MaxRequestID))
+	case Catalogue:
+		if m.Part < 0 || m.Part > MaxCatalogue/MaxPart || len(m.Data) > MaxPart {
+			return fmt.Errorf("part %d of %d bytes: %w", m.Part, len(m.Data), errField)
+		}
+		return errors.Join(id[ids.Connection](string(m.Connection)), id[ids.Jail](string(m.Instance)),
+			bounded("error", m.Error, MaxText), bounded("server", m.Server, MaxName), bounded("era", m.Era, 16))
+	case Admit:
+		err := errors.Join(id[ids.Session](string(m.Session)), tool(m.Tool), bounded("request_id", m.RequestID, MaxRequestID))
+		if m.Connection != "" {
+			err = errors.Join(err, id[ids.Connection](string(m.Connection)))
+		}
+		if m.Instance != "" {
+			err = errors.Join(err, id[ids.Jail](string(m.Instance)))
+		}
+		if n, e := hex.DecodeString(m.Digest); e != nil || len(n) != 32 || m.Size < 0 {
+			err = errors.Join(err, fmt.Errorf("digest: %w", errField))
+		}
+		return err
+	case Ended:
+		switch m.Outcome {
+		case Completed, Failed, Cancelled, Unknown:
+		default:
+			return fmt.Errorf("outcome %.16q: %w", m.Outcome, errField)
+		}
+		if m.Size < 0 || m.Micros < 0 {
+			return fmt.Errorf("size or micros: %w", errField)
+		}
+		return errors.Join(id[ids.Call](string(m.Call)), code(m.Code))
+	case SessionEnded:
+		return errors.Join(id[ids.Session](string(m.Session)), bounded("reason", m.Reason, MaxText))
+	case Denied:
+		if m.Code == "" {
+			return fmt.Errorf("code: %w", errField)
+		}
+		return errors.Join(id[ids.Session](string(m.Session)), code(m.Code),
+			bounded("tool", m.Tool, MaxName), bounded("request_id", m.RequestID, MaxRequestID))
+	}
+	return nil
+}
+
+func id[T ids.ID](s string) error {
+	_, err := ids.Parse[T](s)
+	return err
+}
+
+func code(c refusal.Code) error {
+	if c != "" && !refusal.Known(c) {
+		return fmt.Errorf("code %.32q: %w", c, errField)
+	}
+	return nil
+}
+
+func tool(s string) error {
+	if s == "" {
+		return fmt.Errorf("tool is empty: %w", errField)
+	}
+	return bounded("tool", s, MaxName)
+}
+
+func bounded(what, s string, most int) error {
+	if len(s) > most {
+		return fmt.Errorf("%s has %d bytes, limit %d: %w", what, len(s), most, errField)
+	}
+	return nil
+}

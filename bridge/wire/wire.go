@@ -1,0 +1,378 @@
+// Package wire knows the messages between one bridge and the authority.
+//
+// It is pure. One message is one SOCK_SEQPACKET datagram of at most MaxMessage
+// bytes: the type's name, one space, one JSON object decoded strictly (unknown or
+// repeated members, trailing bytes and bad UTF-8 are errors). Both ends treat
+// what they decode as hostile: a taken-over bridge may send any of it.
+//
+//	bridge                                   authority
+//	  Hello{version}                 ─────▶
+//	                                 ◀─────  Session{session} + the accepted connection
+//	                                 ◀─────  SessionEnd{session, code}
+//	  SessionEnded{session, reason}  ─────▶
+//	  View{session, seq}             ─────▶
+//	                                 ◀─────  ViewIs{session, seq, tools | + memfd}
+//	  Start{session, seq, conn, tool}─────▶  (the gate is asked what Admit would be asked)
+//	                                 ◀─────  Started{conn, instance, revision} + stdin, stdout, stderr
+//	                                 ◀─────  NotStarted{conn, session, seq, code}
+//	  Catalogue{conn, instance, …}   ─────▶  in parts, once for each Started and each change
+//	                                 ◀─────  Exited{conn, instance, how}
+//	  Admit{seq, session, …}         ─────▶
+//	                                 ◀─────  Admitted{seq, call, deadline} | Refused{seq, code}
+//	                                 ◀─────  Cancel{call, code}
+//	  Ended{call, outcome, …}        ─────▶
+//	  Denied{session, code, …}       ─────▶  refused by the codec, before any admission
+//	                                 ◀─────  Changed{}
+//	                                 ◀─────  Fence{n}
+//	  Fenced{n}                      ─────▶  after everything received before it was handled
+//	                                 ◀─────  Drain{}
+//
+// Descriptors travel down only, in the same datagram as the message they belong
+// to: Session 1, Started 3, ViewIs 0 or 1 (a sealed memfd), all others 0. A probe
+// bridge hears Started as its first message and answers with one Catalogue.
+//
+// Invariants:
+//   - wire-1: a message of one direction never decodes as one of the other.
+//   - wire-2: Decode accepts what Encode makes, and nothing with an unknown, repeated or missing member of identity.
+//   - wire-3: no message exceeds MaxMessage; larger contents go in parts (up) or by memfd (down).
+//
+// It is not the transport, and it decides nothing.
+package wire
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"postern/ids"
+	"postern/refusal"
+)
+
+// Bounds of the wire.
+const (
+	MaxMessage   = 64 << 10 // bytes of one datagram
+	MaxPart      = 32 << 10 // bytes of one Catalogue part before base64
+	MaxCatalogue = 8 << 20  // bytes of one whole catalogue
+	MaxInline    = 40 << 10 // bytes of tools carried inside ViewIs; more go by memfd
+	MaxName      = 256      // bytes of a tool name
+	MaxRequestID = 128      // bytes of an escaped request id
+	MaxText      = 1024     // bytes of a reason
+)
+
+// Outcome is how an admitted call ended.
+type Outcome string
+
+// The outcomes. Whatever is not certain is Unknown.
+const (
+	Completed Outcome = "completed"
+	Failed    Outcome = "failed"
+	Cancelled Outcome = "cancelled"
+	Unknown   Outcome = "unknown"
+)
+
+// Messages from the bridge to the authority.
+type (
+	// Hello is the bridge's first message: it is ready.
+	Hello struct {
+		Version string `json:"version"`
+	}
+	// View asks which tools the session may call now.
+	View struct {
+		Session ids.Session `json:"session"`
+		Seq     uint64      `json:"seq"`
+	}
+	// Start asks for the tool server of a connection, on behalf of one call.
+	Start struct {
+		Seq        uint64         `json:"seq"`
+		Session    ids.Session    `json:"session"`
+		Connection ids.Connection `json:"connection"`
+		Tool       string         `json:"tool"` // the upstream's name
+		RequestID  string         `json:"request_id"`
+	}
+	// Catalogue is one part of what an instance listed. Data of all parts together is a JSON array of raw tool definitions.
+	Catalogue struct {
+		Connection ids.Connection `json:"connection"`
+		Instance   ids.Jail       `json:"instance"`
+		Part       int            `json:"part"`
+		Last       bool           `json:"last"`
+		Data       []byte         `json:"data,omitempty"`
+		Error      string         `json:"error,omitempty"` // why there is none; with Last
+		Server     string         `json:"server,omitempty"`
+		Era        string         `json:"era,omitempty"`
+	}
+	// Admit asks whether this call may be made now.
+	Admit struct {
+		Seq        uint64         `json:"seq"`
+		Session    ids.Session    `json:"session"`
+		Connection ids.Connection `json:"connection,omitempty"` // empty when the served name is unknown to the bridge
+		Instance   ids.Jail       `json:"instance,omitempty"`
+		Tool       string         `json:"tool"`   // the upstream's name; the served one while Connection is empty
+		Digest     string         `json:"digest"` // hex SHA-256 of the arguments as they would be sent
+		Size       int64          `json:"size"`   // bytes of the arguments
+		RequestID  string         `json:"request_id"`
+	}
+	// Ended tells how an admitted call ended.
+	Ended struct {
+		Call     ids.Call     `json:"call"`
+		Outcome  Outcome      `json:"outcome"`
+		Code     refusal.Code `json:"code,omitempty"`
+		IsError  bool         `json:"is_error,omitempty"` // the server's own isError
+		Size     int64        `json:"size"`               // bytes of the answer
+		Micros   int64        `json:"micros"`
+		Returned bool         `json:"returned"` // the answer reached the runtime
+	}
+	// SessionEnded tells that a session is over and its descriptors are closed.
+	SessionEnded struct {
+		Session ids.Session `json:"session"`
+		Reason  string      `json:"reason"`
+	}
+	// Denied reports a message that was refused before it could be asked about.
+	Denied struct {
+		Session   ids.Session  `json:"session"`
+		Code      refusal.Code `json:"code"`
+		Tool      string       `json:"tool,omitempty"`
+		RequestID string       `json:"request_id,omitempty"`
+	}
+	// Fenced answers Fence.
+	Fenced struct {
+		N uint64 `json:"n"`
+	}
+)
+
+// Messages from the authority to the bridge.
+type (
+	// Session hands over one bound connection (one descriptor). The bridge writes the bind answer on it.
+	Session struct {
+		Session ids.Session `json:"session"`
+	}
+	// SessionEnd ends a session. The bridge answers SessionEnded.
+	SessionEnd struct {
+		Session ids.Session  `json:"session"`
+		Code    refusal.Code `json:"code"`
+	}
+	// ViewIs answers View: Tools, or a sealed memfd holding the same JSON array.
+	ViewIs struct {
+		Session ids.Session `json:"session"`
+		Seq     uint64      `json:"seq"`
+		Memfd   bool        `json:"memfd,omitempty"`
+		Tools   []Tool      `json:"tools,omitempty"`
+	}
+	// Tool is one entry of a view.
+	Tool struct {
+		Name       string         `json:"name"` // as served
+		Connection ids.Connection `json:"connection"`
+		Tool       string         `json:"tool"`       // as the upstream names it
+		Callable   bool           `json:"callable"`   // false: of this project, listed nowhere, refused by its own code
+		Definition jsontext.Value `json:"definition"` // the pinned raw definition; null when not callable
+	}
+	// Started hands over an instance: stdin (write), stdout (read), stderr (read).
+	Started struct {
+		Connection ids.Connection `json:"connection"`
+		Instance   ids.Jail       `json:"instance"`
+		Revision   ids.Revision   `json:"revision"`
+		StartMs    int64          `json:"start_ms"` // bound of handshake and listing
+	}
+	// NotStarted answers Start.
+	NotStarted struct {
+		Seq        uint64         `json:"seq"`
+		Session    ids.Session    `json:"session"`
+		Connection ids.Connection `json:"connection"`
+		Code       refusal.Code   `json:"code"`
+		Text       string         `json:"text,omitempty"`
+	}
+	// Exited tells that an instance's jail is gone.
+	Exited struct {
+		Connection ids.Connection `json:"connection"`
+		Instance   ids.Jail       `json:"instance"`
+		How        string         `json:"how"`
+	}
+	// Admitted lets one call through. It is durable. Deadline is the authority's; the bridge only shows it.
+	Admitted struct {
+		Seq        uint64   `json:"seq"`
+		Call       ids.Call `json:"call"`
+		DeadlineMs int64    `json:"deadline_ms"`
+	}
+	// Refused answers Admit with a code of the table.
+	Refused struct {
+		Seq  uint64       `json:"seq"`
+		Code refusal.Code `json:"code"`
+	}
+	// Cancel ends one admitted call: the bridge cancels it upstream and reports Ended.
+	Cancel struct {
+		Call ids.Call     `json:"call"`
+		Code refusal.Code `json:"code"`
+	}
+	// Changed tells that the views of the sessions may have changed.
+	Changed struct{}
+	// Fence asks for Fenced{n}.
+	Fence struct {
+		N uint64 `json:"n"`
+	}
+	// Drain asks the bridge to take no new calls.
+	Drain struct{}
+)
+
+// Up is a message to the authority, Down one to the bridge.
+type (
+	Up   interface{ up() string }
+	Down interface{ down() string }
+)
+
+func (Hello) up() string        { return "Hello" }
+func (View) up() string         { return "View" }
+func (Start) up() string        { return "Start" }
+func (Catalogue) up() string    { return "Catalogue" }
+func (Admit) up() string        { return "Admit" }
+func (Ended) up() string        { return "Ended" }
+func (SessionEnded) up() string { return "SessionEnded" }
+func (Denied) up() string       { return "Denied" }
+func (Fenced) up() string       { return "Fenced" }
+
+func (Session) down() string    { return "Session" }
+func (SessionEnd) down() string { return "SessionEnd" }
+func (ViewIs) down() string     { return "ViewIs" }
+func (Started) down() string    { return "Started" }
+func (NotStarted) down() string { return "NotStarted" }
+func (Exited) down() string     { return "Exited" }
+func (Admitted) down() string   { return "Admitted" }
+func (Refused) down() string    { return "Refused" }
+func (Cancel) down() string     { return "Cancel" }
+func (Changed) down() string    { return "Changed" }
+func (Fence) down() string      { return "Fence" }
+func (Drain) down() string      { return "Drain" }
+
+// ErrTooLong is returned by EncodeUp and EncodeDown for a message over MaxMessage.
+var ErrTooLong = errors.New("message exceeds the wire's limit")
+
+// EncodeUp returns m as one datagram, appended to buf.
+func EncodeUp(buf []byte, m Up) ([]byte, error) { return encode(buf, m.up(), m) }
+
+// EncodeDown returns m as one datagram, appended to buf.
+func EncodeDown(buf []byte, m Down) ([]byte, error) { return encode(buf, m.down(), m) }
+
+func encode(buf []byte, name string, m any) ([]byte, error) {
+	start := len(buf)
+	buf = append(buf, name...)
+	buf = append(buf, ' ')
+	raw, err := json.Marshal(m)
+	if err != nil {
+		return buf[:start], fmt.Errorf("encode %s: %w", name, err)
+	}
+	if len(name)+1+len(raw) > MaxMessage {
+		return buf[:start], fmt.Errorf("encode %s: %w", name, ErrTooLong)
+	}
+	return append(buf, raw...), nil
+}
+
+func split(b []byte) (string, []byte, error) {
+	if len(b) > MaxMessage {
+		return "", nil, ErrTooLong
+	}
+	name, raw, ok := bytes.Cut(b, []byte{' '})
+	if !ok {
+		return "", nil, fmt.Errorf("message without a body: %.32q", b)
+	}
+	return string(name), raw, nil
+}
+
+func decode[M any](raw []byte) (m M, err error) {
+	err = json.Unmarshal(raw, &m, json.RejectUnknownMembers(true))
+	return m, err
+}
+
+// DecodeUp reads one datagram of a bridge and checks its bounds and ids.
+func DecodeUp(b []byte) (Up, error) {
+	name, raw, err := split(b)
+	if err != nil {
+		return nil, err
+	}
+	var m Up
+	switch name {
+	case "Hello":
+		m, err = decode[Hello](raw)
+	case "View":
+		m, err = decode[View](raw)
+	case "Start":
+		m, err = decode[Start](raw)
+	case "Catalogue":
+		m, err = decode[Catalogue](raw)
+	case "Admit":
+		m, err = decode[Admit](raw)
+	case "Ended":
+		m, err = decode[Ended](raw)
+	case "SessionEnded":
+		m, err = decode[SessionEnded](raw)
+	case "Denied":
+		m, err = decode[Denied](raw)
+	case "Fenced":
+		m, err = decode[Fenced](raw)
+	default:
+		return nil, fmt.Errorf("no message to the authority is called %.32q", name)
+	}
+	if err == nil {
+		err = checkUp(m)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return m, nil
+}
+
+// DecodeDown reads one datagram of the authority.
+func DecodeDown(b []byte) (Down, error) {
+	name, raw, err := split(b)
+	if err != nil {
+		return nil, err
+	}
+	var m Down
+	switch name {
+	case "Session":
+		m, err = decode[Session](raw)
+	case "SessionEnd":
+		m, err = decode[SessionEnd](raw)
+	case "ViewIs":
+		m, err = decode[ViewIs](raw)
+	case "Started":
+		m, err = decode[Started](raw)
+	case "NotStarted":
+		m, err = decode[NotStarted](raw)
+	case "Exited":
+		m, err = decode[Exited](raw)
+	case "Admitted":
+		m, err = decode[Admitted](raw)
+	case "Refused":
+		m, err = decode[Refused](raw)
+	case "Cancel":
+		m, err = decode[Cancel](raw)
+	case "Changed":
+		m, err = decode[Changed](raw)
+	case "Fence":
+		m, err = decode[Fence](raw)
+	case "Drain":
+		m, err = decode[Drain](raw)
+	default:
+		return nil, fmt.Errorf("no message to a bridge is called %.32q", name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return m, nil
+}
+
+// Descriptors tells with how many descriptors m may come: least and most.
+func Descriptors(m Down) (least, most int) {
+	switch m := m.(type) {
+	case Session:
+		return 1, 1
+	case Started:
+		return 3, 3
+	case ViewIs:
+		if m.Memfd {
+			return 1, 1
+		}
+	}
+	return 0, 0
+}
