@@ -1,0 +1,109 @@
+package order
+
+import (
+	"fmt"
+
+	"github.com/go-json-experiment/json"
+
+	"postern/ids"
+)
+
+// Root is the set of facts that only root changes. Version rises with each change.
+// It holds no credential and no environment value.
+type Root struct {
+	Version  uint64       `json:"version"`
+	Instance ids.Instance `json:"instance"`
+	Accounts []Account    `json:"accounts"`
+	Projects []Project    `json:"projects"`
+	Servers  []Server     `json:"servers"`
+	Hosts    []Host       `json:"hosts"`
+	UIDs     Range        `json:"uids"`
+	Warnings []string     `json:"warnings,omitempty"`
+}
+
+// Account is a person or a service that owns projects.
+type Account struct {
+	ID      ids.Account `json:"id"`
+	Name    string      `json:"name"`
+	UIDs    []uint32    `json:"uids"`
+	Deleted bool        `json:"deleted,omitempty"`
+}
+
+// Project is a workspace and its owner.
+type Project struct {
+	ID               ids.Project `json:"id"`
+	Label            string      `json:"label"`
+	Owner            ids.Account `json:"owner"`
+	Workspace        string      `json:"workspace"`
+	PersonBind       bool        `json:"person_bind"`
+	ExecutionProfile string      `json:"execution_profile"`
+	Created          int64       `json:"created"` // milliseconds since the epoch
+	Deleted          bool        `json:"deleted,omitempty"`
+}
+
+// Server is a registration; the last revision is the current one.
+type Server struct {
+	ID        ids.Server `json:"id"`
+	Label     string     `json:"label"`
+	Revisions []Revision `json:"revisions"`
+	Deleted   bool       `json:"deleted,omitempty"`
+}
+
+// Current returns the registration's newest revision.
+func (s Server) Current() Revision { return s.Revisions[len(s.Revisions)-1] }
+
+// Revision is everything the authority may know of what would run. The command
+// itself stays with posternd.
+type Revision struct {
+	ID         ids.Revision        `json:"id"`
+	Digest     string              `json:"digest"`
+	Profile    string              `json:"profile"`
+	Fork       bool                `json:"fork"`       // its jail may spawn
+	Credential string              `json:"credential"` // none or required
+	Scope      string              `json:"scope"`      // project or task
+	Classes    map[string][]string `json:"classes,omitempty"`
+	Tiers      map[string]string   `json:"tiers,omitempty"`
+	Created    int64               `json:"created"`
+	CallMs     int64               `json:"call_ms"`  // limit of one call
+	StartMs    int64               `json:"start_ms"` // limit of start, handshake and listing
+	IdleMs     int64               `json:"idle_ms"`
+	StopMs     int64               `json:"stop_ms"`
+}
+
+// Host is a program that may create tasks.
+type Host struct {
+	ID       string   `json:"id"`
+	UID      uint32   `json:"uid"`
+	Accounts []string `json:"accounts"` // ids, or ["*"]
+	Projects []string `json:"projects"` // ids, or ["*"]
+	Channels []string `json:"channels,omitempty"`
+}
+
+// Range is the machine-wide range of leased uids.
+type Range struct {
+	First uint32 `json:"first"`
+	Count uint32 `json:"count"`
+}
+
+// EncodeRoot and DecodeRoot are the document of Facts' memfd.
+func EncodeRoot(r Root) ([]byte, error) { return json.Marshal(r, json.Deterministic(true)) }
+
+// MaxRoot bounds the document.
+const MaxRoot = 64 << 20
+
+// DecodeRoot reads it strictly.
+func DecodeRoot(raw []byte) (Root, error) {
+	var r Root
+	if len(raw) > MaxRoot {
+		return Root{}, ErrTooLong
+	}
+	if err := json.Unmarshal(raw, &r, json.RejectUnknownMembers(true)); err != nil {
+		return Root{}, fmt.Errorf("root facts: %w", err)
+	}
+	for _, s := range r.Servers {
+		if len(s.Revisions) == 0 {
+			return Root{}, fmt.Errorf("root facts: server %s has no revision", s.ID)
+		}
+	}
+	return r, nil
+}
