@@ -1,0 +1,343 @@
+package api
+
+// Actions of root.sock: root facts, peer uid 0 only.
+const (
+	AccountAdd    Action = "account.add"
+	AccountDelete Action = "account.delete"
+	ProjectAdd    Action = "project.add"
+	ProjectSet    Action = "project.set"
+	ServerAdd     Action = "server.add"
+	ServerUpdate  Action = "server.update"
+	ServerDelete  Action = "server.delete"
+	ServerList    Action = "server.list"
+	ServerShow    Action = "server.show"
+	RootStatus    Action = "root.status"
+)
+
+// Actions of control.sock.
+const (
+	Status            Action = "status"
+	AccountList       Action = "account.list"
+	AccountShow       Action = "account.show"
+	AccountSuspend    Action = "account.suspend"
+	AccountActivate   Action = "account.activate"
+	ProjectList       Action = "project.list"
+	ProjectShow       Action = "project.show"
+	ProjectDelete     Action = "project.delete"
+	MemberAdd         Action = "project.member.add"
+	MemberRemove      Action = "project.member.remove"
+	ServerProbe       Action = "server.probe"
+	ServerCatalogue   Action = "server.catalogue"
+	ConnectionAdd     Action = "connection.add"
+	ConnectionList    Action = "connection.list"
+	ConnectionShow    Action = "connection.show"
+	ConnectionGrant   Action = "connection.grant"
+	ConnectionRevoke  Action = "connection.revoke"
+	ConnectionAccept  Action = "connection.accept"
+	ConnectionEnable  Action = "connection.enable"
+	ConnectionDisable Action = "connection.disable"
+	TaskNew           Action = "task.new"
+	TaskToken         Action = "task.token"
+	TaskList          Action = "task.list"
+	TaskShow          Action = "task.show"
+	TaskRevoke        Action = "task.revoke"
+	Ps                Action = "ps"
+	Activity          Action = "activity"
+)
+
+var served = map[Action]Socket{
+	AccountAdd: RootSocket, AccountDelete: RootSocket, ProjectAdd: RootSocket, ProjectSet: RootSocket,
+	ServerAdd: RootSocket, ServerUpdate: RootSocket, ServerDelete: RootSocket, ServerList: RootSocket, ServerShow: RootSocket, RootStatus: RootSocket,
+
+	Status: ControlSocket, AccountList: ControlSocket, AccountShow: ControlSocket, AccountSuspend: ControlSocket, AccountActivate: ControlSocket,
+	ProjectList: ControlSocket, ProjectShow: ControlSocket, ProjectDelete: ControlSocket, MemberAdd: ControlSocket, MemberRemove: ControlSocket,
+	ServerProbe: ControlSocket, ServerCatalogue: ControlSocket,
+	ConnectionAdd: ControlSocket, ConnectionList: ControlSocket, ConnectionShow: ControlSocket, ConnectionGrant: ControlSocket, ConnectionRevoke: ControlSocket,
+	ConnectionAccept: ControlSocket, ConnectionEnable: ControlSocket, ConnectionDisable: ControlSocket,
+	TaskNew: ControlSocket, TaskToken: ControlSocket, TaskList: ControlSocket, TaskShow: ControlSocket, TaskRevoke: ControlSocket,
+	Ps: ControlSocket, Activity: ControlSocket,
+}
+
+// Selected names one thing by id or label.
+type Selected struct {
+	Selector string `json:"selector"`
+}
+
+// Parameters of root.sock.
+type (
+	AccountAddParams struct {
+		Name string   `json:"name"`
+		UIDs []uint32 `json:"uids"`
+	}
+	ProjectAddParams struct {
+		Label     string `json:"label"`
+		Workspace string `json:"workspace"` // absolute
+		Owner     string `json:"owner"`     // account selector
+	}
+	ProjectSetParams struct {
+		Project          string  `json:"project"`
+		PersonBind       *bool   `json:"person_bind,omitzero"`
+		ExecutionProfile *string `json:"execution_profile,omitzero"`
+	}
+	// ServerParams registers a server, or gives an existing one a new revision.
+	ServerParams struct {
+		Label      string              `json:"label"`
+		Profile    string              `json:"profile"`
+		Package    string              `json:"package,omitempty"` // absolute directory to ingest; mounted at /package
+		Scope      string              `json:"scope,omitempty"`   // project (default) or task
+		Credential string              `json:"credential,omitempty"`
+		Classes    map[string][]string `json:"classes,omitempty"` // tool → classes
+		Tiers      map[string]string   `json:"tiers,omitempty"`   // tool → tier
+		Command    []string            `json:"command"`           // absolute program inside the jail, then literal arguments
+	}
+)
+
+// Results of root.sock.
+type (
+	AccountResult struct {
+		Account string   `json:"account"`
+		Name    string   `json:"name"`
+		UIDs    []uint32 `json:"uids"`
+		Status  string   `json:"status"`
+	}
+	ProjectResult struct {
+		Project          string   `json:"project"`
+		Label            string   `json:"label"`
+		Owner            string   `json:"owner"`
+		Workspace        string   `json:"workspace"`
+		PersonBind       bool     `json:"person_bind"`
+		ExecutionProfile string   `json:"execution_profile"`
+		Warnings         []string `json:"warnings,omitempty"`
+	}
+	ServerResult struct {
+		Server     string              `json:"server"`
+		Label      string              `json:"label"`
+		Revision   string              `json:"revision"`
+		Digest     string              `json:"digest"`
+		Profile    string              `json:"profile"`
+		Scope      string              `json:"scope"`
+		Credential string              `json:"credential"`
+		Classes    map[string][]string `json:"classes,omitempty"`
+		Tiers      map[string]string   `json:"tiers,omitempty"`
+		Command    []string            `json:"command,omitempty"`
+		Package    string              `json:"package,omitempty"`  // digest of the ingested copy
+		Recorded   []string            `json:"recorded,omitempty"` // system files that are recorded and not pinned
+		Deleted    bool                `json:"deleted,omitempty"`
+		Warnings   []string            `json:"warnings,omitempty"`
+	}
+	ServerListResult struct {
+		Servers []ServerResult `json:"servers"`
+	}
+	RootStatusResult struct {
+		Version   string   `json:"version"`
+		Instance  string   `json:"instance"`
+		Cgroup    string   `json:"cgroup"` // hybrid, v1 or v2
+		UIDFirst  uint32   `json:"uid_first"`
+		UIDCount  uint32   `json:"uid_count"`
+		PID       int      `json:"pid"`
+		Authority int      `json:"authority_pid"`
+		Restarts  int      `json:"authority_restarts"`
+		Jails     int      `json:"jails"`
+		Warnings  []string `json:"warnings,omitempty"`
+	}
+	// Progress is the event of long work.
+	Progress struct {
+		Text string `json:"text"`
+	}
+)
+
+// Parameters of control.sock.
+type (
+	MemberParams struct {
+		Project string `json:"project"`
+		Account string `json:"account"`
+		Role    string `json:"role,omitempty"` // owner, member, viewer
+	}
+	// ConnectionParams names one connection; Tools are needed by grant, optional for revoke.
+	ConnectionParams struct {
+		Project string   `json:"project"`
+		Server  string   `json:"server"`
+		Tools   []string `json:"tools,omitempty"`
+		Tier    string   `json:"tier,omitempty"`
+	}
+	ProjectParams struct {
+		Project string `json:"project,omitempty"`
+	}
+	TaskNewParams struct {
+		Project   string `json:"project"`
+		ForUID    uint32 `json:"for_uid"`
+		Principal string `json:"principal,omitempty"`
+		Mode      string `json:"mode,omitempty"`
+		TTLMs     int64  `json:"ttl_ms,omitempty"`
+		Binds     int    `json:"binds,omitempty"`
+		File      bool   `json:"file,omitempty"` // deliver the token by file
+	}
+	TaskParams struct {
+		Task  string `json:"task"`
+		TTLMs int64  `json:"ttl_ms,omitempty"`
+		Binds int    `json:"binds,omitempty"`
+		File  bool   `json:"file,omitempty"`
+	}
+	ActivityParams struct {
+		Project string `json:"project,omitempty"`
+		Since   int64  `json:"since,omitempty"` // milliseconds since the epoch
+		State   string `json:"state,omitempty"`
+		Cursor  string `json:"cursor,omitempty"`
+		Limit   int    `json:"limit,omitempty"`
+		Follow  bool   `json:"follow,omitempty"`
+	}
+)
+
+// Results of control.sock.
+type (
+	StatusResult struct {
+		Version     string `json:"version"`
+		Incarnation uint64 `json:"incarnation"`
+		Facts       uint64 `json:"facts"`
+		State       string `json:"state"` // serving, draining, denying
+		Reason      string `json:"reason,omitempty"`
+		Sessions    int    `json:"sessions"`
+		Bridges     int    `json:"bridges"`
+		Servers     int    `json:"servers"`
+		OpenCalls   int    `json:"open_calls"`
+	}
+	AccountListResult struct {
+		Accounts []AccountResult `json:"accounts"`
+	}
+	ProjectListResult struct {
+		Projects []ProjectResult `json:"projects"`
+	}
+	ProjectShowResult struct {
+		ProjectResult
+		Members     []MemberResult     `json:"members"`
+		Connections []ConnectionResult `json:"connections"`
+	}
+	MemberResult struct {
+		Account string `json:"account"`
+		Name    string `json:"name"`
+		Role    string `json:"role"`
+	}
+	CatalogueResult struct {
+		Server   string       `json:"server"`
+		Revision string       `json:"revision"`
+		Probed   int64        `json:"probed"` // milliseconds since the epoch; 0: never
+		Error    string       `json:"error,omitempty"`
+		Tools    []ToolResult `json:"tools"`
+	}
+	ToolResult struct {
+		Tool        string   `json:"tool"`
+		Served      string   `json:"served,omitempty"`
+		Title       string   `json:"title,omitempty"`
+		Description string   `json:"description,omitempty"`
+		Pin         string   `json:"pin,omitempty"`
+		Classes     []string `json:"classes,omitempty"`
+		ClassSource string   `json:"class_source,omitempty"`
+		Tier        string   `json:"tier,omitempty"`
+		Granted     bool     `json:"granted"`
+		State       string   `json:"state,omitempty"`  // callable, refused, quarantined, …
+		Reason      string   `json:"reason,omitempty"` // code of the table, or why it is quarantined
+	}
+	ConnectionResult struct {
+		Connection string       `json:"connection"`
+		Project    string       `json:"project"`
+		Server     string       `json:"server"`
+		Label      string       `json:"label"`
+		Enabled    bool         `json:"enabled"`
+		Credential string       `json:"credential"` // keyless or credential
+		Accepted   string       `json:"accepted"`   // revision
+		Current    string       `json:"current"`    // revision
+		Readiness  string       `json:"readiness"`
+		Reason     string       `json:"reason,omitempty"`
+		Version    uint64       `json:"version"`
+		Tools      []ToolResult `json:"tools,omitempty"`
+		Notice     string       `json:"notice,omitempty"`
+	}
+	ConnectionListResult struct {
+		Connections []ConnectionResult `json:"connections"`
+	}
+	// RevokeResult lists what was admitted before a narrowing change.
+	RevokeResult struct {
+		Target    string     `json:"target"`
+		Stands    []OpenCall `json:"admitted_before"`
+		Sessions  int        `json:"sessions_closed"`
+		Fenced    int        `json:"bridges_fenced"`
+		Killed    int        `json:"bridges_killed"`
+		Note      string     `json:"note,omitempty"`
+		Readiness string     `json:"readiness,omitempty"`
+	}
+	OpenCall struct {
+		Call       string `json:"call"`
+		Tool       string `json:"tool"`
+		AgeMs      int64  `json:"age_ms"`
+		CancelSent bool   `json:"cancel_sent"`
+		State      string `json:"state"`
+	}
+	TaskResult struct {
+		Task      string `json:"task"`
+		Account   string `json:"account"`
+		Host      string `json:"host"`
+		Project   string `json:"project"`
+		Principal string `json:"principal"`
+		Mode      string `json:"mode"`
+		Created   int64  `json:"created"`
+		Ended     int64  `json:"ended,omitempty"`
+		Reason    string `json:"reason,omitempty"`
+		Sessions  int    `json:"sessions"`
+		Token     string `json:"token,omitempty"`      // only in the answer of task.new and task.token, to the host itself
+		TokenFile string `json:"token_file,omitempty"` // where it was delivered instead
+		Expires   int64  `json:"expires,omitempty"`
+	}
+	TaskListResult struct {
+		Tasks []TaskResult `json:"tasks"`
+	}
+	PsRow struct {
+		Kind      string `json:"kind"` // bridge, server, probe
+		Project   string `json:"project,omitempty"`
+		Label     string `json:"label,omitempty"` // the server's
+		Jail      string `json:"jail"`
+		Profile   string `json:"profile"`
+		UID       uint32 `json:"uid"`
+		PID       int    `json:"pid"`
+		State     string `json:"state"`
+		Memory    int64  `json:"memory"`
+		CPUUsec   int64  `json:"cpu_usec"`
+		Pids      int    `json:"pids"`
+		Started   int64  `json:"started"`
+		Calls     uint64 `json:"calls"`
+		Restarts  int    `json:"restarts"`
+		Sessions  int    `json:"sessions"`
+		LastError string `json:"last_error,omitempty"`
+	}
+	PsResult struct {
+		Rows []PsRow `json:"rows"`
+	}
+	ActivityRow struct {
+		Call       string   `json:"call,omitempty"`
+		Time       int64    `json:"time"` // milliseconds since the epoch
+		Account    string   `json:"account"`
+		Host       string   `json:"host"`
+		Project    string   `json:"project"`
+		Task       string   `json:"task"`
+		Principal  string   `json:"principal"`
+		Mode       string   `json:"mode"`
+		Session    string   `json:"session"`
+		Connection string   `json:"connection,omitempty"`
+		Revision   string   `json:"revision,omitempty"`
+		Tool       string   `json:"tool"`
+		Classes    []string `json:"classes,omitempty"`
+		RequestID  string   `json:"request_id,omitempty"`
+		ArgsDigest string   `json:"args_digest,omitempty"`
+		ArgsSize   int64    `json:"args_size"`
+		State      string   `json:"state"`
+		Ended      int64    `json:"ended,omitempty"`
+		Size       int64    `json:"size,omitempty"`
+		Code       string   `json:"code,omitempty"`
+		Count      int      `json:"count,omitempty"` // folded denials
+		Cursor     string   `json:"cursor"`
+	}
+	ActivityResult struct {
+		Rows   []ActivityRow `json:"rows"`
+		Cursor string        `json:"cursor"` // where the next page begins
+		More   bool          `json:"more"`
+	}
+)
