@@ -60,6 +60,11 @@ const (
 	MaxName      = 256      // bytes of a tool name
 	MaxRequestID = 128      // bytes of an escaped request id
 	MaxText      = 1024     // bytes of a reason
+
+	// MaxAsked bounds the questions (View, Start, Admit) of one bridge that are
+	// unanswered at a time. A socket's default buffer holds 167 small messages, and
+	// the authority never waits for a bridge that does not read.
+	MaxAsked = 64
 )
 
 // Outcome is how an admitted call ended.
