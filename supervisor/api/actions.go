@@ -1,48 +1,49 @@
 package api
 
-// Actions of root.sock: root facts, peer uid 0 only.
+// Actions of root.sock: root facts, peer uid 0 only. Beside each stand its
+// parameters and its result; None is {}.
 const (
-	AccountAdd    Action = "account.add"
-	AccountDelete Action = "account.delete"
-	ProjectAdd    Action = "project.add"
-	ProjectSet    Action = "project.set"
-	ServerAdd     Action = "server.add"
-	ServerUpdate  Action = "server.update"
-	ServerDelete  Action = "server.delete"
-	ServerList    Action = "server.list"
-	ServerShow    Action = "server.show"
-	RootStatus    Action = "root.status"
+	AccountAdd    Action = "account.add"    // AccountAddParams → AccountResult
+	AccountDelete Action = "account.delete" // Selected → AccountResult
+	ProjectAdd    Action = "project.add"    // ProjectAddParams → ProjectResult
+	ProjectSet    Action = "project.set"    // ProjectSetParams → ProjectResult
+	ServerAdd     Action = "server.add"     // ServerParams → ServerResult, with Progress events
+	ServerUpdate  Action = "server.update"  // ServerParams → ServerResult, with Progress events
+	ServerDelete  Action = "server.delete"  // Selected → ServerResult
+	ServerList    Action = "server.list"    // None → ServerListResult
+	ServerShow    Action = "server.show"    // Selected → ServerResult
+	RootStatus    Action = "root.status"    // None → RootStatusResult
 )
 
 // Actions of control.sock.
 const (
-	Status            Action = "status"
-	AccountList       Action = "account.list"
-	AccountShow       Action = "account.show"
-	AccountSuspend    Action = "account.suspend"
-	AccountActivate   Action = "account.activate"
-	ProjectList       Action = "project.list"
-	ProjectShow       Action = "project.show"
-	ProjectDelete     Action = "project.delete"
-	MemberAdd         Action = "project.member.add"
-	MemberRemove      Action = "project.member.remove"
-	ServerProbe       Action = "server.probe"
-	ServerCatalogue   Action = "server.catalogue"
-	ConnectionAdd     Action = "connection.add"
-	ConnectionList    Action = "connection.list"
-	ConnectionShow    Action = "connection.show"
-	ConnectionGrant   Action = "connection.grant"
-	ConnectionRevoke  Action = "connection.revoke"
-	ConnectionAccept  Action = "connection.accept"
-	ConnectionEnable  Action = "connection.enable"
-	ConnectionDisable Action = "connection.disable"
-	TaskNew           Action = "task.new"
-	TaskToken         Action = "task.token"
-	TaskList          Action = "task.list"
-	TaskShow          Action = "task.show"
-	TaskRevoke        Action = "task.revoke"
-	Ps                Action = "ps"
-	Activity          Action = "activity"
+	Status            Action = "status"                // None → StatusResult
+	AccountList       Action = "account.list"          // None → AccountListResult
+	AccountShow       Action = "account.show"          // Selected → AccountResult
+	AccountSuspend    Action = "account.suspend"       // Selected → RevokeResult
+	AccountActivate   Action = "account.activate"      // Selected → AccountResult
+	ProjectList       Action = "project.list"          // None → ProjectListResult
+	ProjectShow       Action = "project.show"          // Selected → ProjectShowResult
+	ProjectDelete     Action = "project.delete"        // Selected → RevokeResult
+	MemberAdd         Action = "project.member.add"    // MemberParams → MemberResult
+	MemberRemove      Action = "project.member.remove" // MemberParams → RevokeResult
+	ServerProbe       Action = "server.probe"          // Selected → CatalogueResult, with Progress events
+	ServerCatalogue   Action = "server.catalogue"      // Selected → CatalogueResult
+	ConnectionAdd     Action = "connection.add"        // ConnectionParams → ConnectionResult
+	ConnectionList    Action = "connection.list"       // ProjectParams → ConnectionListResult
+	ConnectionShow    Action = "connection.show"       // ConnectionParams → ConnectionResult
+	ConnectionGrant   Action = "connection.grant"      // ConnectionParams → ConnectionResult
+	ConnectionRevoke  Action = "connection.revoke"     // ConnectionParams → RevokeResult
+	ConnectionAccept  Action = "connection.accept"     // ConnectionParams → ConnectionResult
+	ConnectionEnable  Action = "connection.enable"     // ConnectionParams → ConnectionResult
+	ConnectionDisable Action = "connection.disable"    // ConnectionParams → RevokeResult
+	TaskNew           Action = "task.new"              // TaskNewParams → TaskResult
+	TaskToken         Action = "task.token"            // TaskParams → TaskResult
+	TaskList          Action = "task.list"             // ProjectParams → TaskListResult
+	TaskShow          Action = "task.show"             // TaskParams → TaskResult
+	TaskRevoke        Action = "task.revoke"           // TaskParams → RevokeResult
+	Ps                Action = "ps"                    // ProjectParams → PsResult
+	Activity          Action = "activity"              // ActivityParams → ActivityResult; a follow sends ActivityRow events
 )
 
 var served = map[Action]Socket{

@@ -138,3 +138,13 @@ func DecodeResponse(line []byte) (Response, error) {
 	}
 	return r, nil
 }
+
+// DecodeResult reads a result or an event. Members it does not know are let
+// pass: a client that is one release older must still be able to show the rest.
+func DecodeResult[R any](raw jsontext.Value) (R, error) {
+	var r R
+	if err := json.Unmarshal(raw, &r); err != nil {
+		return r, fmt.Errorf("result: %w", err)
+	}
+	return r, nil
+}
