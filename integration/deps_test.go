@@ -2,6 +2,7 @@ package integration
 
 import (
 	"debug/elf"
+	"go/ast"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -47,7 +48,7 @@ func TestWhatTheProgramsLink(t *testing.T) {
 		needs, bans []string
 	}{
 		{"posternd", []string{"postern/jail/seccomp", libseccomp}, []string{"net/http", sqlite, "postern/bridge/mcp", "postern/supervisor/store", "postern/supervisor/gate"}},
-		{"postern-authority", []string{"postern/supervisor/gate", sqlite}, []string{"net/http", "os/exec", "postern/jail", "postern/jail/seccomp", libseccomp, "postern/supervisor/launch"}},
+		{"postern-authority", []string{"postern/supervisor/gate", sqlite}, []string{"net/http", "postern/jail", "postern/jail/seccomp", libseccomp, "postern/supervisor/launch"}},
 		{"postern-bridge", []string{"postern/bridge/mcp"}, []string{"net/http", "os/exec", "postern/jail/seccomp", libseccomp, sqlite, "postern/policy", "postern/supervisor/gate"}},
 		{"postern-jail", []string{"postern/jail/stage"}, []string{"net/http", "net", "os/exec", "postern/jail/seccomp", libseccomp, sqlite}},
 		{"postern", []string{"postern/supervisor/client"}, []string{"net/http", libseccomp, sqlite, "postern/jail", "postern/supervisor/gate"}},
@@ -70,6 +71,30 @@ func TestWhatTheProgramsLink(t *testing.T) {
 					t.Errorf("%s links %s, which holds cgo", row.program, pkg)
 				}
 			}
+		})
+	}
+}
+
+// The authority starts no process. The SQLite driver brings os/exec along, so
+// the rule is held over our own packages of its list.
+func TestTheAuthorityStartsNoProcess(t *testing.T) {
+	all, _ := links(t, "postern-authority")
+	for _, s := range sources(t) {
+		if s.test || !slices.Contains(all, module+s.pkg) && s.pkg != "cmd/postern-authority" {
+			continue
+		}
+		for _, spec := range s.file.Imports {
+			if spec.Path.Value == `"os/exec"` {
+				t.Errorf("%s: the authority must not import os/exec", s.at(spec))
+			}
+		}
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			if sel, ok := n.(*ast.SelectorExpr); ok && slices.Contains([]string{"StartProcess", "ForkExec", "Exec"}, sel.Sel.Name) {
+				if x, ok := sel.X.(*ast.Ident); ok && slices.Contains([]string{"os", "syscall", "unix"}, x.Name) {
+					t.Errorf("%s: the authority must not call %s.%s", s.at(n), x.Name, sel.Sel.Name)
+				}
+			}
+			return true
 		})
 	}
 }

@@ -1,0 +1,59 @@
+# Postern. `make help` lists the targets.
+.DEFAULT_GOAL := help
+SHELL         := /bin/bash
+.SHELLFLAGS   := -euo pipefail -c
+GO            ?= go
+GOFLAGS       := -trimpath
+PREFIX        ?= /usr
+DESTDIR       ?=
+FUZZTIME      ?= 20s
+
+# posternd compiles seccomp filters with libseccomp and so needs cgo; the rest is
+# static, because two of them run where no loader is.
+STATIC := postern postern-authority postern-bridge postern-jail
+
+.PHONY: help build check check-fast vet fuzz bench demo up install deps clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## the five programs, into bin/
+	@mkdir -p bin
+	CGO_ENABLED=1 $(GO) build $(GOFLAGS) -o bin/posternd ./cmd/posternd
+	CGO_ENABLED=0 $(GO) build $(GOFLAGS) -o bin/ $(addprefix ./cmd/,$(STATIC))
+
+vet: ## gofmt and go vet
+	@bad=$$(git ls-files -co --exclude-standard -- '*.go' | xargs gofmt -l); if [ -n "$$bad" ]; then echo "gofmt these files:" $$bad >&2; exit 1; fi
+	CGO_ENABLED=1 $(GO) vet ./...
+
+check: build vet ## every test, as root; what CI runs. A missing privilege or kernel layer fails
+	@[ "$$(id -u)" = 0 ] || { echo "make check needs root: it builds real jails. Without root: make check-fast" >&2; exit 1; }
+	$(GO) mod verify
+	CI=true CGO_ENABLED=1 $(GO) test -count=1 -timeout=20m ./...
+
+check-fast: ## the tests that need no root, in under a minute
+	$(GO) test -short -timeout=2m ./...
+
+fuzz: ## each fuzz target for FUZZTIME (20s)
+	FUZZTIME=$(FUZZTIME) scripts/fuzz
+
+bench: build ## the bars, side by side in one run (root)
+	$(GO) run ./integration/bench
+
+demo: deps build ## a private Postern, a real server, a real client, every step checked (root)
+	$(GO) run ./integration/demo
+
+up: deps build ## the demo's set-up, left running to try by hand (root)
+	$(GO) run ./integration/demo -up
+
+install: build ## install under PREFIX (/usr) and make the user postern (root)
+	@if [ -z "$(DESTDIR)" ]; then scripts/user; fi
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/libexec/postern
+	install -m 0755 bin/postern $(DESTDIR)$(PREFIX)/bin/
+	install -m 0755 bin/posternd bin/postern-authority bin/postern-bridge bin/postern-jail $(DESTDIR)$(PREFIX)/libexec/postern/
+
+deps: ## what the build and the tests need and this machine lacks (Debian, root)
+	@scripts/deps
+
+clean: ## remove bin/
+	rm -rf bin
