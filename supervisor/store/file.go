@@ -1,0 +1,248 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/ncruces/go-sqlite3"
+)
+
+// file is one database with its writing connection.
+type file struct {
+	path   string // empty in memory
+	writer *sqlite3.Conn
+}
+
+func openFile(path string, schemas []string) (*file, error) {
+	if err := safeFile(path); err != nil {
+		return nil, err
+	}
+	c, err := connect(path, sqlite3.OPEN_READWRITE)
+	if err != nil {
+		return nil, fmt.Errorf("open %q: %w", path, classify(err))
+	}
+	f := &file{path: path, writer: c}
+	err = c.Exec(`PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0`)
+	if err = classify(err); err == nil {
+		err = f.migrate(schemas)
+	}
+	if err == nil {
+		err = grow(path+"-wal", walBytes)
+	}
+	if err != nil {
+		f.close()
+		return nil, fmt.Errorf("open %q: %w", path, err)
+	}
+	return f, nil
+}
+
+func openMemory(schemas []string) (*file, error) {
+	c, err := sqlite3.Open(":memory:")
+	if err != nil {
+		return nil, classify(err)
+	}
+	f := &file{writer: c}
+	if err := c.Exec(settings); err != nil {
+		f.close()
+		return nil, classify(err)
+	}
+	if err := f.migrate(schemas); err != nil {
+		f.close()
+		return nil, err
+	}
+	return f, nil
+}
+
+const settings = `PRAGMA foreign_keys = ON; PRAGMA synchronous = FULL; PRAGMA trusted_schema = OFF; PRAGMA temp_store = MEMORY`
+
+// connect opens one more connection to an existing file.
+func connect(path string, flags sqlite3.OpenFlag) (*sqlite3.Conn, error) {
+	u := url.URL{Scheme: "file", OmitHost: true, Path: path}
+	c, err := sqlite3.OpenFlags(u.String(), flags|sqlite3.OPEN_URI)
+	if err != nil {
+		return nil, err
+	}
+	err = c.BusyHandler(func(_ context.Context, count int) bool {
+		time.Sleep(busyStep)
+		return time.Duration(count)*busyStep < BusyWait
+	})
+	if err == nil {
+		err = c.Exec(settings)
+	}
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (f *file) close() error {
+	if f.writer == nil {
+		return nil
+	}
+	c := f.writer
+	f.writer = nil
+	return c.Close()
+}
+
+// transaction runs do between BEGIN IMMEDIATE and a durable COMMIT. After an
+// error nothing of it remains.
+func (f *file) transaction(do func(*sqlite3.Conn) error) error {
+	err := f.writer.Exec(`BEGIN IMMEDIATE`)
+	if err == nil {
+		if err = do(f.writer); err == nil {
+			err = f.writer.Exec(`COMMIT`)
+		}
+	}
+	if err != nil {
+		return f.rollback(err)
+	}
+	return nil
+}
+
+// rollback ends a failed transaction and returns its error by name. A
+// transaction that does not end leaves the connection unusable: that is ErrIO.
+func (f *file) rollback(err error) error {
+	if !f.writer.GetAutocommit() {
+		if e := f.writer.Exec(`ROLLBACK`); e != nil {
+			return fmt.Errorf("roll back after %v: %w: %w", err, e, ErrIO)
+		}
+	}
+	return classify(err)
+}
+
+// classify names err by what the caller must do.
+func classify(err error) error {
+	if err == nil {
+		return nil
+	}
+	kind := ErrIO
+	switch {
+	case errors.Is(err, ErrFull), errors.Is(err, ErrBusy), errors.Is(err, ErrIO), errors.Is(err, ErrCorrupt), errors.Is(err, ErrNewer):
+		return err
+	case errors.Is(err, sqlite3.IOERR_FSYNC), errors.Is(err, sqlite3.IOERR_DIR_FSYNC):
+		// Whatever made the sync fail, the pages it was for may be lost: never go on.
+	case errors.Is(err, sqlite3.FULL), errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		kind = ErrFull
+	case errors.Is(err, sqlite3.BUSY), errors.Is(err, sqlite3.LOCKED):
+		kind = ErrBusy
+	case errors.Is(err, sqlite3.CORRUPT), errors.Is(err, sqlite3.NOTADB):
+		kind = ErrCorrupt
+	}
+	return fmt.Errorf("%w: %w", kind, err)
+}
+
+// check reads the whole file: structure, contents, and references.
+func (f *file) check() error {
+	if err := quickCheck(f.writer, f.path); err != nil {
+		return err
+	}
+	broken := 0
+	if err := each(f.writer, `PRAGMA foreign_key_check`, func(*sqlite3.Stmt) { broken++ }); err != nil {
+		return classify(err)
+	}
+	if broken > 0 {
+		return fmt.Errorf("%q has %d rows that refer to nothing: %w", f.path, broken, ErrCorrupt)
+	}
+	return nil
+}
+
+func quickCheck(c *sqlite3.Conn, path string) error {
+	said := ""
+	if err := each(c, `PRAGMA integrity_check(1)`, func(r *sqlite3.Stmt) { said = r.ColumnText(0) }); err != nil {
+		return fmt.Errorf("check %q: %w", path, classify(err))
+	}
+	if said != "ok" {
+		return fmt.Errorf("check %q: %q: %w", path, said, ErrCorrupt)
+	}
+	return nil
+}
+
+// copyTo writes the file as it stands into a new file.
+func (f *file) copyTo(path string) error {
+	fd, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("copy %q: %w", f.path, err)
+	}
+	fd.Close()
+	st, _, err := f.writer.Prepare(`VACUUM INTO ?`)
+	if err != nil {
+		return classify(err)
+	}
+	defer st.Close()
+	if err := errors.Join(st.BindText(1, path), st.Exec()); err != nil {
+		return fmt.Errorf("copy %q: %w", f.path, classify(err))
+	}
+	return nil
+}
+
+// each runs a query and calls row for each row of its answer.
+func each(c *sqlite3.Conn, query string, row func(*sqlite3.Stmt)) error {
+	st, _, err := c.Prepare(query)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	for st.Step() {
+		row(st)
+	}
+	return st.Err()
+}
+
+// safeFile makes the file if it is missing, and refuses one that another user
+// could write or has another name for.
+func safeFile(path string) error {
+	fd, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return fmt.Errorf("open %q: %w: %w", path, err, ErrUnsafe)
+	}
+	defer fd.Close()
+	fi, err := fd.Stat()
+	if err != nil {
+		return fmt.Errorf("open %q: %w", path, err)
+	}
+	if !fi.Mode().IsRegular() || fi.Mode().Perm()&0o077 != 0 || !ours(fi) || fi.Sys().(*syscall.Stat_t).Nlink != 1 {
+		return fmt.Errorf("%q with mode %v: it must be a file of this user alone, under one name: %w", path, fi.Mode(), ErrUnsafe)
+	}
+	return nil
+}
+
+// ours tells whether a file belongs to this user or to root.
+func ours(fi os.FileInfo) bool {
+	st, ok := fi.Sys().(*syscall.Stat_t)
+	return ok && (st.Uid == 0 || st.Uid == uint32(os.Geteuid()))
+}
+
+// grow writes zeros after the end of the log until it has n bytes, so that later
+// commits overwrite blocks that exist and a sync writes no metadata. SQLite reads
+// a log only as far as its checksums hold.
+func grow(path string, n int64) error {
+	fd, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return fmt.Errorf("grow %q: %w", path, err)
+	}
+	defer fd.Close()
+	end, err := fd.Seek(0, io.SeekEnd)
+	zeros := make([]byte, 1<<16)
+	for err == nil && end < n {
+		var w int
+		w, err = fd.Write(zeros[:min(int64(len(zeros)), n-end)])
+		end += int64(w)
+	}
+	if err == nil {
+		err = fd.Sync()
+	}
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return nil // a full disk denies calls, not the start
+	}
+	if err != nil {
+		return fmt.Errorf("grow %q: %w: %w", path, err, ErrIO)
+	}
+	return nil
+}

@@ -1,0 +1,63 @@
+package store
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/ncruces/go-sqlite3"
+)
+
+//go:embed schema/policy_1.sql
+var policy1 string
+
+//go:embed schema/activity_1.sql
+var activity1 string
+
+// The schemas of each file, oldest first: the n-th leads from version n-1 to n.
+// What has landed is never edited; a change is one more entry.
+var (
+	policySchemas   = []string{policy1}
+	activitySchemas = []string{activity1}
+)
+
+// migrate brings the file to the newest schema, in one transaction, after
+// copying a file that holds an older one beside it.
+func (f *file) migrate(schemas []string) error {
+	var version int
+	if err := each(f.writer, `PRAGMA user_version`, func(r *sqlite3.Stmt) { version = r.ColumnInt(0) }); err != nil {
+		return classify(err)
+	}
+	switch {
+	case version == len(schemas):
+		return nil
+	case version > len(schemas) || version < 0:
+		return fmt.Errorf("schema %d, this program knows %d: %w", version, len(schemas), ErrNewer)
+	case version == 0:
+		tables := 0
+		if err := each(f.writer, `SELECT count(*) FROM sqlite_schema`, func(r *sqlite3.Stmt) { tables = r.ColumnInt(0) }); err != nil {
+			return classify(err)
+		}
+		if tables > 0 {
+			return fmt.Errorf("a database of another program: %w", ErrCorrupt)
+		}
+	default:
+		// The copy is complete only when the migration begins: an interrupted one is made again.
+		to := fmt.Sprintf("%s.schema-%d", f.path, version)
+		if err := os.Remove(to); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		if err := f.copyTo(to); err != nil {
+			return err
+		}
+	}
+	return f.transaction(func(c *sqlite3.Conn) error {
+		for _, sql := range schemas[version:] {
+			if err := c.Exec(sql); err != nil {
+				return err
+			}
+		}
+		return c.Exec(fmt.Sprintf(`PRAGMA user_version = %d`, len(schemas)))
+	})
+}

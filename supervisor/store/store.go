@@ -1,0 +1,274 @@
+// Package store knows the two files that outlive the authority: policy.db (who
+// may what) and activity.db (what happened).
+//
+// It runs inside the authority, as user postern, in a directory of mode 0700.
+// The files are trusted once their owner, mode and integrity are checked; the
+// text inside rows comes from peers and is hostile to whoever prints it.
+//
+// Invariants:
+//   - store-1: when Commit or Apply has returned nil, what it wrote survives kill -9 and power loss.
+//   - store-2: when it has returned an error, nothing of it is in the files; only outcomes wait for the next commit.
+//   - store-3: a call that was open in an older incarnation is unknown after Recover, and is never open again.
+//   - store-4: an incarnation is never used twice.
+//   - store-5: a schema that has landed is never edited; files of an unknown or newer schema are refused.
+//
+// One goroutine writes: it calls Apply, Batch and Recover. Run owns a second
+// connection for each file and checkpoints there. Readers use Calls and Sessions
+// from any goroutine.
+//
+// The driver is ncruces/go-sqlite3: SQLite compiled to Go, without cgo. It offers
+// the C interface itself, so a commit needs no pool, no lock of ours and no
+// goroutine; it syncs with fdatasync, and depends on x/sys alone. Measured beside
+// modernc.org/sqlite on one file system, a commit of one record took 0.30 ms
+// against 0.37 ms, with a bare overwrite and fdatasync at 0.17 ms.
+//
+// It is not the registry: it checks shapes and keys, and no policy.
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/ncruces/go-sqlite3"
+)
+
+// What a write or a start may end in. Everything else that goes wrong in a write
+// is ErrIO.
+var (
+	// ErrFull: the disk is full. Nothing was written; the same store may try again.
+	ErrFull = errors.New("no space left for the store")
+	// ErrBusy: another process holds the file longer than BusyWait. Nothing was written; try again.
+	ErrBusy = errors.New("the store is locked")
+	// ErrIO: a write or a sync failed. What the disk holds is unknown until the
+	// files are opened again, so the authority must end.
+	ErrIO = errors.New("the store can not be written")
+	// ErrCorrupt: a file is damaged, or is no store of this kind.
+	ErrCorrupt = errors.New("the store is damaged")
+	// ErrNewer: a later version of Postern wrote this store.
+	ErrNewer = errors.New("the store was written by a later version")
+	// ErrUnsafe: a file or the directory has the wrong kind, owner or mode.
+	ErrUnsafe = errors.New("the store's files are not safe")
+)
+
+// Bounds of the store.
+const (
+	BusyWait        = 2 * time.Second        // a writer waits for a lock
+	busyStep        = 100 * time.Microsecond // between two tries
+	pageBytes       = 4096
+	walBytes        = 4 << 20                  // written before the first admission, so that a commit only overwrites
+	walRecycle      = walBytes / pageBytes / 2 // frames after which the log starts again from its beginning
+	checkpointEvery = 100 * time.Millisecond
+)
+
+// Names of the files in the state directory.
+const (
+	PolicyFile   = "policy.db"
+	ActivityFile = "activity.db"
+)
+
+// Store is both files, open. One goroutine writes.
+type Store struct {
+	dir         string
+	policy      *file
+	activity    *file
+	incarnation uint64
+
+	batch Batch
+	rows  map[string]*sqlite3.Stmt // policy.db's prepared statements, by their text
+
+	reader   *sqlite3.Conn
+	readerMu sync.Mutex
+}
+
+// Open opens or makes the store in dir, which must exist, belong to this user and
+// be writable by nobody else. It checks policy.db whole, migrates both files
+// after copying them, and takes the next incarnation. It starts nothing.
+func Open(dir string) (*Store, error) {
+	if err := safeDir(dir); err != nil {
+		return nil, err
+	}
+	s := &Store{dir: dir, rows: map[string]*sqlite3.Stmt{}}
+	ok := false
+	defer func() {
+		if !ok {
+			s.Close()
+		}
+	}()
+	var err error
+	if s.policy, err = openFile(filepath.Join(dir, PolicyFile), policySchemas); err != nil {
+		return nil, err
+	}
+	if err := s.policy.check(); err != nil {
+		return nil, err
+	}
+	if s.activity, err = openFile(filepath.Join(dir, ActivityFile), activitySchemas); err != nil {
+		return nil, err
+	}
+	if s.reader, err = connect(s.activity.path, sqlite3.OPEN_READONLY); err != nil {
+		return nil, classify(err)
+	}
+	if err := s.begin(); err != nil {
+		return nil, err
+	}
+	ok = true
+	return s, nil
+}
+
+// UnsafeOpenMemory makes a store that nothing survives. It is for measuring what
+// a commit costs without a disk; all of it must be used by one goroutine, and Run
+// has nothing to do.
+func UnsafeOpenMemory() (*Store, error) {
+	s := &Store{rows: map[string]*sqlite3.Stmt{}}
+	var err error
+	if s.policy, err = openMemory(policySchemas); err == nil {
+		s.activity, err = openMemory(activitySchemas)
+	}
+	if err == nil {
+		s.reader = s.activity.writer
+		err = s.begin()
+	}
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// begin takes the next incarnation and continues the counters of activity.db.
+func (s *Store) begin() error {
+	var last int64
+	err := s.policy.transaction(func(c *sqlite3.Conn) error {
+		if err := c.Exec(`INSERT INTO meta VALUES ('incarnation', 1) ON CONFLICT (key) DO UPDATE SET value = value + 1`); err != nil {
+			return err
+		}
+		return each(c, `SELECT value FROM meta WHERE key = 'incarnation'`, func(r *sqlite3.Stmt) { last = r.ColumnInt64(0) })
+	})
+	if err != nil {
+		return err
+	}
+	s.incarnation = uint64(last)
+	return s.batch.open(s.activity, s.incarnation)
+}
+
+// Incarnation is the number of this opening. Every record carries one.
+func (s *Store) Incarnation() uint64 { return s.incarnation }
+
+// Close closes the files; a second Close does nothing. Run must have returned.
+func (s *Store) Close() error {
+	var errs []error
+	for _, st := range s.rows {
+		errs = append(errs, st.Close())
+	}
+	s.rows = nil
+	errs = append(errs, s.batch.close())
+	if s.reader != nil && (s.activity == nil || s.reader != s.activity.writer) {
+		errs = append(errs, s.reader.Close())
+	}
+	s.reader = nil
+	for _, f := range []*file{s.policy, s.activity} {
+		if f != nil {
+			errs = append(errs, f.close())
+		}
+	}
+	s.policy, s.activity = nil, nil
+	return errors.Join(errs...)
+}
+
+// Run checkpoints both files on connections of its own until ctx ends, and checks
+// activity.db once. It returns an error only for a damaged file.
+func (s *Store) Run(ctx context.Context) error {
+	if s.policy.path == "" {
+		<-ctx.Done()
+		return nil
+	}
+	var conns [2]*sqlite3.Conn
+	for i, f := range []*file{s.policy, s.activity} {
+		c, err := connect(f.path, sqlite3.OPEN_READWRITE)
+		if err != nil {
+			return classify(err)
+		}
+		defer c.Close()
+		// A checkpoint never waits: the writer goes first, and the next round comes soon.
+		if err := c.BusyHandler(nil); err != nil {
+			return classify(err)
+		}
+		conns[i] = c
+	}
+	checked := make(chan error, 1)
+	go func() { checked <- s.checkActivity(ctx) }()
+	tick := time.NewTicker(checkpointEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			if checked != nil {
+				<-checked
+			}
+			return nil
+		case err := <-checked:
+			if err != nil && ctx.Err() == nil {
+				return err
+			}
+			checked = nil
+		case <-tick.C:
+			for _, c := range conns {
+				if err := checkpoint(c); err != nil {
+					if checked != nil {
+						<-checked
+					}
+					return err
+				}
+			}
+		}
+	}
+}
+
+// checkpoint moves the log into the file. When much has been logged it also lets
+// the log start again from its beginning, so that it is overwritten and never
+// grows; that step holds the writer for what is left after the first.
+func checkpoint(c *sqlite3.Conn) error {
+	logged, _, err := c.WALCheckpoint("main", sqlite3.CHECKPOINT_PASSIVE)
+	if err == nil && logged >= walRecycle {
+		_, _, err = c.WALCheckpoint("main", sqlite3.CHECKPOINT_RESTART)
+	}
+	if err = classify(err); errors.Is(err, ErrBusy) || errors.Is(err, ErrFull) {
+		return nil // the next round tries again; commits meet a full disk by themselves
+	}
+	return err
+}
+
+func (s *Store) checkActivity(ctx context.Context) error {
+	c, err := connect(s.activity.path, sqlite3.OPEN_READONLY)
+	if err != nil {
+		return classify(err)
+	}
+	defer c.Close()
+	c.SetInterrupt(ctx)
+	return quickCheck(c, s.activity.path)
+}
+
+// Backup copies both files, as they stand between two commits, into dir.
+func (s *Store) Backup(dir string) error {
+	for _, f := range []*file{s.policy, s.activity} {
+		if err := f.copyTo(filepath.Join(dir, filepath.Base(f.path))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func safeDir(dir string) error {
+	fi, err := os.Lstat(dir)
+	if err != nil {
+		return fmt.Errorf("state directory: %w", err)
+	}
+	if !fi.IsDir() || fi.Mode().Perm()&0o022 != 0 || !ours(fi) {
+		return fmt.Errorf("%q with mode %v: it must be a directory that belongs to this user and is writable by nobody else: %w", dir, fi.Mode(), ErrUnsafe)
+	}
+	return nil
+}
