@@ -1,0 +1,281 @@
+// Package upstream knows one tool server over its pipes: the handshake in the
+// server's era, its list of tools, and the calls in flight.
+//
+// It runs with the bridge's privilege, which is none. Everything a tool server
+// writes is hostile: noise, lies, floods, answers to questions nobody asked.
+//
+// Invariants:
+//   - upstream-1: an answer ends exactly the call whose id it carries; any other is
+//     counted and dropped.
+//   - upstream-2: progress reaches a call only before its answer.
+//   - upstream-3: when the server ends, every call in flight ends at once; none is repeated.
+//   - upstream-4: a line too long, malformed or not JSON ends at most one call.
+//   - upstream-5: the server learns no capability of a runtime, and its own requests
+//     are refused, but for ping.
+//
+// It starts no process and stops none; it does not know what may be called.
+package upstream
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"postern/bridge/mcp"
+	"postern/bridge/stream"
+)
+
+// Errors with which a call ends.
+var (
+	// ErrExited is given to calls whose server is gone.
+	ErrExited = errors.New("the server ended")
+	// ErrAnswer is given to a call whose answer was malformed.
+	ErrAnswer = errors.New("the answer is malformed")
+	// ErrTooLong is given to a call whose answer exceeded mcp.MaxLine.
+	ErrTooLong = errors.New("the answer is too large")
+)
+
+// Call is one request in flight. Its methods are called on the reader's goroutine and
+// must not wait.
+type Call interface {
+	// Answer ends the call; exactly one of a and err is not nil. The answer is valid
+	// during the call only. Size counts the bytes that came.
+	Answer(a *mcp.Answer, size int, err error)
+	// Progress passes on a progress notification's params.
+	Progress(members []mcp.Member)
+}
+
+// Config is one server's pipes, which the Server owns from here on.
+type Config struct {
+	Stdin, Stdout, Stderr int    // Stderr may be -1
+	Version               string // of Postern
+	Changed               func() // the server says that its tools changed; must not wait
+}
+
+// Counts is what was seen beside answers.
+type Counts struct{ Noise, Unmatched, TooLong, Requests int64 }
+
+// Server is one running tool server.
+type Server struct {
+	cfg    Config
+	peer   mcp.Peer
+	in     *stream.Input
+	out    *stream.Output
+	stderr ring
+	next   atomic.Int64
+	counts struct{ noise, unmatched, tooLong, requests atomic.Int64 }
+
+	mu      sync.Mutex
+	pending map[int64]flight
+	dead    error
+
+	closing sync.Once
+}
+
+type flight struct {
+	call Call
+	line []byte
+}
+
+// New wraps the pipes of a server that is already running. It reads nothing yet.
+func New(cfg Config) *Server {
+	return &Server{
+		cfg:     cfg,
+		peer:    mcp.Peer{Version: cfg.Version},
+		in:      stream.NewInput(cfg.Stdout, -1, -1, mcp.MaxLine, nil),
+		out:     stream.NewOutput(cfg.Stdin, -1),
+		pending: map[int64]flight{},
+	}
+}
+
+// Run reads the server's lines until it ends, then ends every call in flight. It
+// closes stdout and stderr.
+func (s *Server) Run() error {
+	var stderr sync.WaitGroup
+	if s.cfg.Stderr >= 0 {
+		stderr.Go(func() { s.stderr.fill(s.cfg.Stderr) })
+	}
+	err := s.read()
+	s.mu.Lock()
+	s.dead = ErrExited
+	pending := s.pending
+	s.pending = nil
+	s.mu.Unlock()
+	for _, f := range pending {
+		f.call.Answer(nil, 0, ErrExited)
+	}
+	s.Close()
+	closeFD(s.cfg.Stdout)
+	stderr.Wait()
+	return err
+}
+
+// Close closes the server's stdin, which asks it to end. Twice is harmless.
+func (s *Server) Close() {
+	s.closing.Do(func() {
+		s.out.Close()
+		closeFD(s.cfg.Stdin)
+	})
+}
+
+// Peer is what the server speaks. It is fixed once Open returned.
+func (s *Server) Peer() mcp.Peer { return s.peer }
+
+// Stderr returns the last bytes that the server wrote to its stderr.
+func (s *Server) Stderr() []byte { return s.stderr.bytes() }
+
+// Counts returns what was dropped so far.
+func (s *Server) Counts() Counts {
+	return Counts{s.counts.noise.Load(), s.counts.unmatched.Load(), s.counts.tooLong.Load(), s.counts.requests.Load()}
+}
+
+// NextID returns an id that no other request to this server has.
+func (s *Server) NextID() int64 { return s.next.Add(1) }
+
+// Call sends line, the request id, and reports to c. With an error nothing is reported.
+func (s *Server) Call(id int64, line []byte, c Call) error {
+	s.mu.Lock()
+	if s.dead != nil {
+		s.mu.Unlock()
+		return s.dead
+	}
+	s.pending[id] = flight{c, line}
+	s.mu.Unlock()
+	if err := s.out.Send(line, nil); err != nil {
+		if s.Forget(id) {
+			return ErrExited
+		}
+	}
+	return nil
+}
+
+// Cancel asks the server to end request id, ahead of whatever waits to be sent. It
+// tells whether the request was withdrawn before the server could see it; then it is
+// over and nothing more is reported.
+func (s *Server) Cancel(id int64, reason string) (withdrawn bool) {
+	s.mu.Lock()
+	f, ok := s.pending[id]
+	s.mu.Unlock()
+	if !ok {
+		return false
+	}
+	if s.out.Withdraw(f.line) && s.Forget(id) {
+		return true
+	}
+	// An output that fails belongs to a server that is ending, which ends the call.
+	_ = s.out.SendFirst(mcp.AppendCancel(nil, id, reason))
+	return false
+}
+
+// Forget stops waiting for request id; a late answer is dropped. It tells whether the
+// request was still in flight.
+func (s *Server) Forget(id int64) bool {
+	_, ok := s.take(id)
+	return ok
+}
+
+func (s *Server) take(id int64) (Call, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f, ok := s.pending[id]
+	delete(s.pending, id)
+	return f.call, ok
+}
+
+func (s *Server) read() error {
+	var p mcp.Parser
+	for {
+		line, err := s.in.Next()
+		if err == stream.ErrTooLong {
+			s.counts.tooLong.Add(1)
+			head, tail := s.in.Edges()
+			s.fail(mcp.Answer{ID: mcp.OversizeID(head, tail)}, mcp.MaxLine, ErrTooLong)
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("read the server's output: %w", err)
+		}
+		a, err := p.ReadAnswer(line)
+		switch {
+		case err == mcp.ErrNoise:
+			s.counts.noise.Add(1)
+		case err != nil:
+			s.fail(*a, len(line), ErrAnswer)
+		case a.Kind == mcp.Response:
+			s.answer(a, len(line))
+		case a.Kind == mcp.Notification:
+			s.note(a)
+		default:
+			s.asked(a)
+		}
+	}
+}
+
+func (s *Server) answer(a *mcp.Answer, size int) {
+	if n, ok := a.Number(); ok {
+		if c, ok := s.take(n); ok {
+			c.Answer(a, size, nil)
+			return
+		}
+	}
+	s.counts.unmatched.Add(1)
+}
+
+// fail ends the call that a bad line belongs to. Where the line names none and only
+// one call is in flight, it was that one's.
+func (s *Server) fail(a mcp.Answer, size int, why error) {
+	n, ok := a.Number()
+	if !ok {
+		s.mu.Lock()
+		if len(s.pending) == 1 && a.ID == nil {
+			for n = range s.pending {
+				ok = true
+			}
+		}
+		s.mu.Unlock()
+	}
+	if ok {
+		if c, ok := s.take(n); ok {
+			c.Answer(nil, size, why)
+			return
+		}
+	}
+	s.counts.unmatched.Add(1)
+}
+
+func (s *Server) note(a *mcp.Answer) {
+	switch a.Method {
+	case mcp.NoteProgress:
+		token, members, ok := mcp.Progress(a.Params)
+		if !ok {
+			return
+		}
+		s.mu.Lock()
+		f, ok := s.pending[token]
+		s.mu.Unlock()
+		if ok {
+			f.call.Progress(members)
+			return
+		}
+		s.counts.unmatched.Add(1)
+	case mcp.NoteToolsChanged:
+		if s.cfg.Changed != nil {
+			s.cfg.Changed()
+		}
+	}
+}
+
+// asked answers a request of the server. A server that floods requests and reads no
+// answers only loses answers.
+func (s *Server) asked(a *mcp.Answer) {
+	s.counts.requests.Add(1)
+	if !s.out.Idle() || len(a.ID) > mcp.MaxID {
+		return
+	}
+	line := mcp.AppendResponse(nil, a.ID, []byte("{}"))
+	if a.Method != mcp.MethodPing {
+		line = mcp.AppendError(nil, a.ID, mcp.CodeMethodNotFound, "not offered to tool servers", nil)
+	}
+	_ = s.out.Send(line, nil) // a failing output is seen by the next call
+}
