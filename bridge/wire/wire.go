@@ -57,6 +57,7 @@ const (
 	MaxPart      = 32 << 10 // bytes of one Catalogue part before base64
 	MaxCatalogue = 8 << 20  // bytes of one whole catalogue
 	MaxInline    = 40 << 10 // bytes of tools carried inside ViewIs; more go by memfd
+	MaxView      = 64 << 20 // bytes of a view in a memfd
 	MaxName      = 256      // bytes of a tool name
 	MaxRequestID = 128      // bytes of an escaped request id
 	MaxText      = 1024     // bytes of a reason
@@ -365,6 +366,17 @@ func DecodeDown(b []byte) (Down, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return m, nil
+}
+
+// EncodeTools and DecodeTools are the document of ViewIs' memfd.
+func EncodeTools(tools []Tool) ([]byte, error) { return json.Marshal(tools) }
+
+// DecodeTools reads it strictly.
+func DecodeTools(raw []byte) ([]Tool, error) {
+	if len(raw) > MaxView {
+		return nil, ErrTooLong
+	}
+	return decode[[]Tool](raw)
 }
 
 // Descriptors tells with how many descriptors m may come: least and most.

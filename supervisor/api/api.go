@@ -130,6 +130,9 @@ func Encode(v any) ([]byte, error) {
 	return append(b, '\n'), nil
 }
 
+// EncodeValue returns v as the value of a result or an event.
+func EncodeValue(v any) (jsontext.Value, error) { return json.Marshal(v, json.Deterministic(true)) }
+
 // DecodeResponse reads one line of a server.
 func DecodeResponse(line []byte) (Response, error) {
 	var r Response
