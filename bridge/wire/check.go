@@ -26,6 +26,14 @@ func checkUp(m Up) error {
 		if m.Part < 0 || m.Part > MaxCatalogue/MaxPart || len(m.Data) > MaxPart {
 			return fmt.Errorf("part %d of %d bytes: %w", m.Part, len(m.Data), errField)
 		}
+		if len(m.Quarantined) > MaxQuarantined {
+			return fmt.Errorf("%d quarantined tools: %w", len(m.Quarantined), errField)
+		}
+		for _, q := range m.Quarantined {
+			if err := errors.Join(bounded("tool", q.Tool, MaxName), bounded("reason", q.Reason, MaxText)); err != nil {
+				return err
+			}
+		}
 		return errors.Join(id[ids.Connection](string(m.Connection)), id[ids.Jail](string(m.Instance)),
 			bounded("error", m.Error, MaxText), bounded("server", m.Server, MaxName), bounded("era", m.Era, 16))
 	case Admit:

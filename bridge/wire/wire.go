@@ -53,14 +53,15 @@ import (
 
 // Bounds of the wire.
 const (
-	MaxMessage   = 64 << 10 // bytes of one datagram
-	MaxPart      = 32 << 10 // bytes of one Catalogue part before base64
-	MaxCatalogue = 8 << 20  // bytes of one whole catalogue
-	MaxInline    = 40 << 10 // bytes of tools carried inside ViewIs; more go by memfd
-	MaxView      = 64 << 20 // bytes of a view in a memfd
-	MaxName      = 256      // bytes of a tool name
-	MaxRequestID = 128      // bytes of an escaped request id
-	MaxText      = 1024     // bytes of a reason
+	MaxMessage     = 64 << 10 // bytes of one datagram
+	MaxPart        = 32 << 10 // bytes of one Catalogue part before base64
+	MaxCatalogue   = 8 << 20  // bytes of one whole catalogue
+	MaxInline      = 40 << 10 // bytes of tools carried inside ViewIs; more go by memfd
+	MaxView        = 64 << 20 // bytes of a view in a memfd
+	MaxName        = 256      // bytes of a tool name
+	MaxRequestID   = 128      // bytes of an escaped request id
+	MaxText        = 1024     // bytes of a reason
+	MaxQuarantined = 64       // quarantined tools named in one catalogue
 
 	// MaxAsked bounds the questions (View, Start, Admit) of one bridge that are
 	// unanswered at a time. A socket's default buffer holds 167 small messages, and
@@ -108,6 +109,13 @@ type (
 		Error      string         `json:"error,omitempty"` // why there is none; with Last
 		Server     string         `json:"server,omitempty"`
 		Era        string         `json:"era,omitempty"`
+		// Quarantined are the tools that Data leaves out because their definitions are malformed; with Last.
+		Quarantined []Quarantined `json:"quarantined,omitempty"`
+	}
+	// Quarantined is one tool that a server listed and that is kept out.
+	Quarantined struct {
+		Tool   string `json:"tool"` // empty where the definition has no usable name
+		Reason string `json:"reason"`
 	}
 	// Admit asks whether this call may be made now.
 	Admit struct {

@@ -20,7 +20,7 @@ func ups() []Up {
 	return []Up{
 		Hello{Version: "1"}, View{Session: ses, Seq: 1},
 		Start{Seq: 2, Session: ses, Connection: con, Tool: "read_file", RequestID: "1"},
-		Catalogue{Connection: con, Instance: jal, Last: true, Data: []byte(`[{}]`), Era: "legacy"},
+		Catalogue{Connection: con, Instance: jal, Last: true, Data: []byte(`[{}]`), Era: "legacy", Quarantined: []Quarantined{{Tool: "x", Reason: "y"}}},
 		Admit{Seq: 1 << 60, Session: ses, Connection: con, Instance: jal, Tool: "x", Digest: strings.Repeat("ab", 32), Size: 3, RequestID: `"a"`},
 		Ended{Call: cal, Outcome: Completed, Size: 1, Micros: 2, Returned: true},
 		SessionEnded{Session: ses, Reason: "end of input"},
