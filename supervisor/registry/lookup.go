@@ -1,0 +1,220 @@
+package registry
+
+import (
+	"maps"
+
+	"postern/ids"
+	"postern/policy"
+	"postern/policy/class"
+	"postern/supervisor/token"
+)
+
+// empty is the view of a project nothing was ever written about.
+var empty = &View{}
+
+// View returns a project as it stands, never nil. Reading it needs no lock.
+func (r *Registry) View(p ids.Project) *View {
+	if v := r.views[p]; v != nil {
+		return v
+	}
+	return empty
+}
+
+// Snapshot returns every project's view as it stands, for readers elsewhere.
+func (r *Registry) Snapshot() map[ids.Project]*View { return maps.Clone(r.views) }
+
+// Project returns what root says of a project.
+func (r *Registry) Project(p ids.Project) (RootProject, bool) {
+	rp, ok := r.root.Projects[p]
+	return rp, ok
+}
+
+// Task returns a task, nil if there is none by that id.
+func (r *Registry) Task(t ids.Task) *Task { return r.tasks[t] }
+
+// Tasks returns the live tasks of a project, in no order.
+func (r *Registry) Tasks(p ids.Project) []*Task {
+	out := make([]*Task, 0, len(r.live[p]))
+	for _, t := range r.live[p] {
+		out = append(out, t)
+	}
+	return out
+}
+
+// AllTasks returns every task there ever was, in no order.
+func (r *Registry) AllTasks() []*Task {
+	out := make([]*Task, 0, len(r.tasks))
+	for _, t := range r.tasks {
+		out = append(out, t)
+	}
+	return out
+}
+
+// LocalTask returns the live task of a person in a project and mode, nil if there is none.
+func (r *Registry) LocalTask(a ids.Account, p ids.Project, mode string) *Task {
+	for _, t := range r.live[p] {
+		if t.Host == LocalHost && t.Account == a && t.Mode == mode {
+			return t
+		}
+	}
+	return nil
+}
+
+// Token returns what a token may bind, nil for an unknown token.
+func (r *Registry) Token(d token.Digest) *token.Binding { return r.tokens[d] }
+
+// CountBind counts one use of a token, after the session it bound is durable.
+func (r *Registry) CountBind(d token.Digest) {
+	if b := r.tokens[d]; b != nil {
+		b.Used++
+	}
+}
+
+// Connection returns a connection of any project, nil if there is none.
+func (r *Registry) Connection(c ids.Connection) *Connected { return r.View(r.where[c]).Connections[c] }
+
+// Catalogue returns what the last probe of a revision found, nil if there was none.
+func (r *Registry) Catalogue(rev ids.Revision) *Catalogue { return r.probes[rev] }
+
+// Served returns the grant a name stands for in a project, nil if there is none.
+func (r *Registry) Served(p ids.Project, name string) *Grant { return r.View(p).Served[name] }
+
+// AccountStanding says where an account stands.
+func (r *Registry) AccountStanding(a ids.Account) policy.Account {
+	ra, ok := r.root.Accounts[a]
+	switch {
+	case !ok:
+		return policy.AccountUnknown
+	case ra.Deleted:
+		return policy.AccountDeleted
+	case r.accounts[a].Suspended:
+		return policy.AccountSuspended
+	}
+	return policy.AccountActive
+}
+
+// ProjectStanding says where a project stands, by what root says of it.
+func (r *Registry) ProjectStanding(p ids.Project) policy.Project {
+	rp, ok := r.root.Projects[p]
+	switch {
+	case !ok:
+		return policy.ProjectUnknown
+	case rp.Deleted:
+		return policy.ProjectDeleted
+	}
+	return policy.ProjectLive
+}
+
+// Role returns an account's role in a project, "" for none.
+func (r *Registry) Role(a ids.Account, p ids.Project) string {
+	if rp, ok := r.root.Projects[p]; ok && rp.Owner == a && a != "" {
+		return Owner
+	}
+	return r.View(p).Members[a]
+}
+
+// HostStanding says whether a host may act for an account in a project. People
+// themselves act where person_bind is on.
+func (r *Registry) HostStanding(host string, a ids.Account, p ids.Project) policy.Host {
+	if host == LocalHost {
+		if r.root.Projects[p].PersonBind {
+			return policy.HostAssigned
+		}
+		return policy.HostNotAssigned
+	}
+	h, ok := r.root.Hosts[host]
+	switch {
+	case !ok:
+		return policy.HostUnknown
+	case h.Serves(a, p):
+		return policy.HostAssigned
+	}
+	return policy.HostNotAssigned
+}
+
+// Tool gathers what is known of a tool of a project's connection. It tells false
+// when the connection is not this project's.
+func (r *Registry) Tool(p ids.Project, c ids.Connection, tool string) (Tool, bool) {
+	con := r.View(p).Connections[c]
+	if con == nil {
+		return Tool{}, false
+	}
+	t := Tool{Connected: con, Server: r.root.Servers[con.Server], Grant: con.Grants[tool]}
+	t.Revision = t.Server.Revisions[con.Accepted]
+	var declared class.Set
+	var operator, owner class.Tier
+	if t.Revision != nil {
+		declared, operator = t.Revision.Classes[tool], t.Revision.Tiers[tool]
+	}
+	if t.Grant != nil {
+		owner = class.Tier(t.Grant.Tier)
+	}
+	if cat := r.probes[con.Accepted]; cat != nil {
+		if t.Pin = cat.Tools[tool]; t.Pin != nil {
+			t.Hints = class.Hints{ReadOnly: class.Claim(t.Pin.ReadOnly), Destructive: class.Claim(t.Pin.Destructive)}
+		}
+	}
+	t.Classes, t.Source = class.Of(declared, tool, t.Hints)
+	t.Tier = class.TierOf(operator, owner, t.Classes, t.Hints)
+	return t, true
+}
+
+// Standing says how the tool's pin compares with its grant's.
+func (t *Tool) Standing() policy.Pin {
+	switch {
+	case t.Pin == nil:
+		return policy.PinUnknown
+	case t.Pin.Quarantine != "":
+		return policy.PinQuarantined
+	case t.Grant == nil || t.Grant.Pin != t.Pin.Digest:
+		return policy.PinChanged
+	}
+	return policy.PinMatches
+}
+
+// CredentialOK tells whether the connection has the credential its accepted
+// revision needs: none where none is needed, an assigned one where one is.
+func (r *Registry) CredentialOK(t *Tool) bool {
+	if t.Revision == nil {
+		return false
+	}
+	if t.Revision.Required || t.Connected.Credential != Keyless {
+		return t.Connected.Credential == WithCredential && r.root.Assigned[Assignment{t.Connected.Project, t.Connected.Server}]
+	}
+	return true
+}
+
+// Facts fills in every factor that the registry knows of a call by a task: who,
+// where, which tool and which grant. It returns what it knows of the tool. The
+// session, the running revision, the principal's ceiling, the approval, the
+// limits and the store are the gate's. tool is the server's own name.
+func (r *Registry) Facts(f *policy.Facts, t *Task, p ids.Project, c ids.Connection, tool string) (Tool, bool) {
+	f.Project = r.ProjectStanding(p)
+	if t != nil {
+		f.Task = policy.TaskLive
+		if t.Ended != 0 {
+			f.Task = policy.TaskEnded
+		}
+		f.Bound = t.Project == p
+		f.Account = r.AccountStanding(t.Account)
+		f.Host = r.HostStanding(t.Host, t.Account, p)
+		role := r.Role(t.Account, p)
+		f.Member = role == Owner || role == Member
+		f.Mode = policy.ModeAnswer(t.Mode)
+	}
+	k, ok := r.Tool(p, c, tool)
+	if !ok {
+		return k, false
+	}
+	f.Connection = policy.ConnectionDisabled
+	if k.Connected.Enabled && !k.Server.Deleted {
+		f.Connection = policy.ConnectionEnabled
+	}
+	f.Accepted, f.Current = k.Connected.Accepted, k.Server.Current
+	f.Granted = k.Grant != nil
+	f.Pin = k.Standing()
+	f.Profile = policy.ProfileAnswer(r.root.Projects[p].ExecutionProfile, k.Classes, k.Revision != nil && k.Revision.Fork)
+	f.Credential = r.CredentialOK(&k)
+	f.Tier = k.Tier
+	return k, true
+}

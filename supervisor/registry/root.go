@@ -1,0 +1,114 @@
+package registry
+
+import (
+	"slices"
+	"time"
+
+	"postern/ids"
+	"postern/policy/class"
+)
+
+// Root is what root alone decides, as posternd pushed it. It is replaced as a
+// whole and never changed; the authority fills it from the orders it hears.
+type Root struct {
+	Version  uint64
+	Accounts map[ids.Account]RootAccount
+	Projects map[ids.Project]RootProject
+	Servers  map[ids.Server]RootServer
+	Hosts    map[string]RootHost
+	// Assigned names which project has the credential of which server.
+	Assigned map[Assignment]bool
+}
+
+// RootAccount is a person or a service, and the uids that are it.
+type RootAccount struct {
+	ID      ids.Account
+	Name    string
+	UIDs    []uint32
+	Deleted bool
+}
+
+// RootProject is a workspace and its owner.
+type RootProject struct {
+	ID               ids.Project
+	Label            string
+	Owner            ids.Account
+	Workspace        string
+	PersonBind       bool
+	ExecutionProfile string
+	Created          int64 // milliseconds since the epoch
+	Deleted          bool
+}
+
+// RootServer is a registration with everything that was ever registered under it.
+type RootServer struct {
+	ID        ids.Server
+	Label     string
+	Current   ids.Revision
+	Revisions map[ids.Revision]*RootRevision
+	Deleted   bool
+}
+
+// RootRevision is what the authority may know of one revision.
+type RootRevision struct {
+	ID       ids.Revision
+	Digest   string
+	Profile  string // of its jail
+	Fork     bool   // its jail may spawn
+	Required bool   // it needs a credential
+	PerTask  bool   // one instance for each task
+	Classes  map[string]class.Set
+	Tiers    map[string]class.Tier
+	Created  int64 // milliseconds since the epoch
+	Call     time.Duration
+	Start    time.Duration
+	Idle     time.Duration
+	Stop     time.Duration
+}
+
+// RootHost is a program that may create tasks for others.
+type RootHost struct {
+	ID                       string
+	UID                      uint32
+	AllAccounts, AllProjects bool
+	Accounts                 map[ids.Account]bool
+	Projects                 map[ids.Project]bool
+	Channels                 []string
+}
+
+// Assignment is one credential's place.
+type Assignment struct {
+	Project ids.Project
+	Server  ids.Server
+}
+
+// Serves tells whether the host may act for the account in the project.
+func (h RootHost) Serves(a ids.Account, p ids.Project) bool {
+	return (h.AllAccounts || h.Accounts[a]) && (h.AllProjects || h.Projects[p])
+}
+
+// AccountOf returns the account a uid belongs to. Uid 0 belongs to none, and
+// neither does a uid that two accounts claim.
+func (r *Root) AccountOf(uid uint32) (RootAccount, bool) {
+	var found RootAccount
+	n := 0
+	for _, a := range r.Accounts {
+		if uid != 0 && slices.Contains(a.UIDs, uid) && !a.Deleted {
+			found, n = a, n+1
+		}
+	}
+	if n != 1 {
+		return RootAccount{}, false
+	}
+	return found, true
+}
+
+// HostOf returns the host that runs under a uid.
+func (r *Root) HostOf(uid uint32) (RootHost, bool) {
+	for _, h := range r.Hosts {
+		if uid != 0 && h.UID == uid {
+			return h, true
+		}
+	}
+	return RootHost{}, false
+}
