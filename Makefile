@@ -28,6 +28,7 @@ vet: ## gofmt and go vet
 
 check: build vet ## every test, as root; what CI runs. A missing privilege or kernel layer fails
 	@[ "$$(id -u)" = 0 ] || { echo "make check needs root: it builds real jails. Without root: make check-fast" >&2; exit 1; }
+	scripts/user
 	$(GO) mod verify
 	CI=true CGO_ENABLED=1 $(GO) test -count=1 -timeout=20m ./...
 
