@@ -146,6 +146,21 @@ func (s *Store) changes(q Query) (p Page, err error) {
 	return p, st.Err()
 }
 
+// Latest returns the number of the newest change, and the number below which no
+// record will change: After and From of a follower that wants only what comes.
+func (s *Store) Latest() (after, from int64, err error) {
+	s.readerMu.Lock()
+	defer s.readerMu.Unlock()
+	if s.reader == nil {
+		return 0, 0, fmt.Errorf("read the activity: closed: %w", ErrBusy)
+	}
+	err = each(s.reader, `WITH mark (seq) AS (SELECT coalesce((SELECT value FROM meta WHERE key = 'open_from'), 0))
+		SELECT coalesce((SELECT max(change) FROM calls WHERE seq >= mark.seq), 0), mark.seq FROM mark`, func(r *sqlite3.Stmt) {
+		after, from = r.ColumnInt64(0), r.ColumnInt64(1)
+	})
+	return after, from, classify(err)
+}
+
 func matches(st *sqlite3.Stmt, q Query) bool {
 	return (q.Project == "" || string(st.ColumnRawText(6)) == string(q.Project)) && (q.State == NoState || State(st.ColumnInt(19)) == q.State)
 }

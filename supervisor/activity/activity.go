@@ -1,0 +1,156 @@
+// Package activity knows the records of calls as people and programs read them:
+// their text form, their pages, the live stream, and how denials are folded.
+//
+// It runs inside the authority. Tool names, request ids and everything a runtime
+// or server wrote is hostile: it is escaped and bounded before it is stored, and
+// escaped again when it is shown.
+//
+// Invariants:
+//   - activity-1: no text in a record can begin a second line or a second record.
+//   - activity-2: a cursor says where, never who; one that was not made here is refused.
+//   - activity-3: denials of one session may become a count; admissions never do.
+//   - activity-4: an exported line is one JSON object with the same members in the same order.
+//
+// It neither decides who may read (the caller asks for one project at a time) nor
+// writes by itself (records go through the store's batch).
+package activity
+
+import (
+	"encoding/hex"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"postern/policy/class"
+	"postern/supervisor/store"
+)
+
+// Record is one call.
+type Record = store.Call
+
+// Bounds of what a record holds.
+const (
+	MaxRequestID = 128 // bytes, escaped
+	MaxTool      = 256 // bytes, escaped
+)
+
+// Clean returns text with everything that is not printable ASCII or a plain
+// printable letter escaped, at most max bytes long. Cutting is shown by "…".
+func Clean(text string, max int) string {
+	if plain(text) && len(text) <= max {
+		return text
+	}
+	var b strings.Builder
+	for len(text) > 0 {
+		r, n := utf8.DecodeRuneInString(text)
+		piece := text[:n]
+		if r == utf8.RuneError && n == 1 {
+			piece = `\x` + hex.EncodeToString([]byte{text[0]})
+		} else if r == '\\' || !shown(r) {
+			q := strconv.QuoteRuneToASCII(r)
+			piece = q[1 : len(q)-1]
+			if r == '\\' {
+				piece = `\\`
+			}
+		}
+		if b.Len()+len(piece) > max-len("…") && (b.Len()+len(piece) > max || n < len(text)) {
+			b.WriteString("…")
+			break
+		}
+		b.WriteString(piece)
+		text = text[n:]
+	}
+	return b.String()
+}
+
+func plain(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' || s[i] == '\\' {
+			return false
+		}
+	}
+	return true
+}
+
+// shown tells whether a rune is visible as itself and in its place: no control,
+// no format character (zero width, bidi), no other space than the plain one.
+func shown(r rune) bool {
+	return r == ' ' || unicode.IsGraphic(r) && !unicode.IsSpace(r) && !unicode.Is(unicode.Mn, r)
+}
+
+// line is the exported form. The order of the members is part of it.
+type line struct {
+	Cursor      string   `json:"cursor"`
+	Call        string   `json:"call,omitzero"`
+	Time        string   `json:"time"`
+	State       string   `json:"state"`
+	Account     string   `json:"account"`
+	Host        string   `json:"host"`
+	Project     string   `json:"project"`
+	Task        string   `json:"task"`
+	Principal   string   `json:"principal"`
+	Mode        string   `json:"mode"`
+	Policy      string   `json:"policy,omitzero"`
+	Session     string   `json:"session"`
+	Connection  string   `json:"connection,omitzero"`
+	Revision    string   `json:"revision,omitzero"`
+	Tool        string   `json:"tool"`
+	Classes     []string `json:"classes,omitempty"`
+	RequestID   string   `json:"request_id,omitzero"`
+	ArgsDigest  string   `json:"args_digest,omitzero"`
+	ArgsSize    int64    `json:"args_size"`
+	Ended       string   `json:"ended,omitzero"`
+	Size        int64    `json:"size"`
+	Micros      int64    `json:"micros"`
+	Code        string   `json:"code,omitzero"`
+	Count       int64    `json:"count"`
+	Incarnation uint64   `json:"incarnation"`
+}
+
+// Export writes records as JSON lines.
+func Export(w io.Writer, records []Record) error {
+	for i := range records {
+		r := &records[i]
+		l := line{
+			Cursor: Cursor{Before: r.Seq}.String(), Call: string(r.ID), Time: stamp(r.At), State: r.State.String(),
+			Account: string(r.Account), Host: Clean(r.Host, MaxTool), Project: string(r.Project), Task: string(r.Task),
+			Principal: Clean(r.Principal, MaxTool), Mode: Clean(r.Mode, MaxTool), Policy: Clean(r.Policy, 4*MaxTool), Session: string(r.Session),
+			Connection: string(r.Connection), Revision: string(r.Revision), Tool: Shown(r.Tool, MaxTool), Classes: class.Set(r.Classes).Strings(),
+			RequestID: Shown(r.RequestID, MaxRequestID), ArgsSize: r.ArgsSize, Ended: stamp(r.Ended), Size: r.Size, Micros: r.Micros,
+			Code: string(r.Code), Count: r.Count, Incarnation: r.Incarnation,
+		}
+		if r.ArgsDigest != (store.Digest{}) {
+			l.ArgsDigest = hex.EncodeToString(r.ArgsDigest[:])
+		}
+		raw, err := json.Marshal(l, jsontext.EscapeForHTML(true), jsontext.EscapeForJS(true))
+		if err != nil {
+			return err
+		}
+		if _, err := w.Write(append(raw, '\n')); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Shown escapes text that Clean has escaped already and that a file may have lost
+// since: what is clean stays as it is.
+func Shown(text string, max int) string {
+	if len(text) <= max && utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !shown(r) }) {
+		return text
+	}
+	return Clean(text, max)
+}
+
+func stamp(ns int64) string {
+	if ns == 0 {
+		return ""
+	}
+	return time.Unix(0, ns).UTC().Format(time.RFC3339Nano)
+}
