@@ -1,0 +1,328 @@
+// Package bridge is the loop of one bridge worker: it carries MCP between runtimes
+// and tool servers, and asks the authority before each call.
+//
+// It runs jailed under a leased uid, without files, network or credentials. The
+// runtimes, the tool servers and every byte of both are hostile; only what the
+// authority sends on its socket is trusted.
+//
+// One call takes three goroutines and no hand-off between them: the session's reader
+// sends Admit, the authority's reader sends the call to the tool server, and the tool
+// server's reader sends the answer to the runtime and Ended to the authority.
+//
+// Invariants:
+//   - bridge-1: nothing reaches a tool server that was not admitted, and what is sent
+//     is what was asked about: the same bytes, the same instance.
+//   - bridge-2: each request of a runtime has exactly one answer, or none once it was
+//     cancelled; each admitted call has exactly one Ended.
+//   - bridge-3: two sessions share no id, no token and no notification.
+//   - bridge-4: Fenced is sent after the effect of everything received before.
+//   - bridge-5: a session ends alone: its descriptors are closed at once, its calls are
+//     cancelled, and no other session notices.
+//   - bridge-6: reaching a bound ends the request that reached it and nothing else;
+//     only a runtime that does not read its answers loses its session.
+//
+// How a cancelled call ends: where the server had not been sent it, or answers with an
+// error within CancelGrace, the outcome is cancelled; where it answers with a result
+// all the same, completed and not returned; where it says nothing, as the protocol
+// allows, unknown.
+//
+// It decides nothing, starts no process, and keeps no list of tools.
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"postern/bridge/mcp"
+	"postern/bridge/wire"
+	"postern/ids"
+	"postern/refusal"
+)
+
+// Bounds of the loop.
+const (
+	MaxInFlight    = 64               // requests of one session that have no answer yet
+	MaxConnCalls   = 256              // admitted calls of one connection's server
+	MaxHeld        = 32 << 20         // bytes of calls that one session may have waiting
+	MaxListens     = 8                // subscriptions of one session
+	ViewWait       = 10 * time.Second // for the authority's answer to View
+	StartWait      = 60 * time.Second // for a tool server, at most
+	CancelGrace    = time.Second      // for a server to confirm a cancellation
+	RelistPause    = time.Second      // between two lists after a server said that it changed
+	DenialsPerSec  = 20               // refused messages reported for one session
+	handshakeLeast = time.Second
+)
+
+// Config is what a bridge is started with.
+type Config struct {
+	FD      int    // the authority's SOCK_SEQPACKET socket, blocking; owned by the bridge
+	Version string // of Postern, told to both sides
+}
+
+// Bridge is one worker.
+type Bridge struct {
+	cfg  Config
+	link *link
+	run  sync.WaitGroup // sessions and what they started
+
+	// mu guards all that follows and the fields of sessions and calls that say so. It
+	// is never held while anything is sent.
+	mu        sync.Mutex
+	seq       uint64
+	sessions  map[ids.Session]*session
+	instances map[ids.Connection]*instance
+	starts    map[ids.Connection]*start
+	views     map[uint64]chan viewReply
+	asked     map[uint64]*call
+	calls     map[ids.Call]*call
+	open      int        // questions that the authority has not answered
+	waiting   []question // those beyond wire.MaxAsked
+	draining  bool
+	over      bool // Run is ending: nothing will be answered any more
+	heard     bool // any message at all
+}
+
+// question is a message that the authority answers.
+type question struct {
+	m     wire.Up
+	still func() bool // asked under mu; nil means always
+}
+
+type viewReply struct {
+	tools []wire.Tool
+	memfd int // -1 when the tools are in the message
+}
+
+// New makes a bridge on the authority's socket. It starts nothing.
+func New(cfg Config) *Bridge {
+	return &Bridge{
+		cfg:       cfg,
+		link:      newLink(cfg.FD),
+		sessions:  map[ids.Session]*session{},
+		instances: map[ids.Connection]*instance{},
+		starts:    map[ids.Connection]*start{},
+		views:     map[uint64]chan viewReply{},
+		asked:     map[uint64]*call{},
+		calls:     map[ids.Call]*call{},
+	}
+}
+
+// Run serves until the authority closes its socket, or ctx ends; then it ends every
+// session and returns. A probe returns after its one catalogue. Tool servers are
+// asked to end by the end of their stdin; stopping them is their launcher's duty, so
+// their readers are not waited for.
+func (b *Bridge) Run(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() { shutdown(b.cfg.FD) })
+	defer stop()
+	err := b.link.tell(wire.Hello{Version: b.cfg.Version})
+	for err == nil {
+		var m wire.Down
+		var fds []int
+		if m, fds, err = b.link.next(); err == nil {
+			err = b.handle(m, fds)
+		}
+	}
+	b.end()
+	b.run.Wait()
+	closeOne(b.cfg.FD)
+	if errors.Is(err, io.EOF) || errors.Is(err, errProbed) {
+		return nil
+	}
+	return fmt.Errorf("bridge: %w", err)
+}
+
+var errProbed = errors.New("the probe is done")
+
+func (b *Bridge) end() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.over = true
+	for _, s := range b.sessions {
+		s.endLocked("the authority is gone")
+	}
+	for _, in := range b.instances {
+		go in.srv.Close() // may wait for a stuck write
+	}
+	for seq, ch := range b.views {
+		delete(b.views, seq)
+		close(ch)
+	}
+	for c, st := range b.starts {
+		delete(b.starts, c)
+		st.code = refusal.Draining
+		close(st.done)
+	}
+}
+
+// handle has the whole effect of one message before it returns: bridge-4.
+func (b *Bridge) handle(m wire.Down, fds []int) error {
+	first := !b.heard
+	b.heard = true
+	switch m := m.(type) {
+	case wire.Session:
+		b.accept(m.Session, fds[0])
+	case wire.SessionEnd:
+		b.mu.Lock()
+		var calls []*call
+		if s := b.sessions[m.Session]; s != nil {
+			s.endLocked(string(m.Code))
+			calls = s.callsLocked()
+		}
+		b.mu.Unlock()
+		for _, c := range calls {
+			c.abandon(refusal.Of(m.Code).Sentence)
+		}
+	case wire.ViewIs:
+		b.viewed(m, fds)
+	case wire.Started:
+		if first {
+			return b.probe(m, fds)
+		}
+		b.started(m, fds)
+	case wire.NotStarted:
+		b.notStarted(m)
+	case wire.Exited:
+		b.exited(m)
+	case wire.Admitted:
+		b.admitted(m)
+	case wire.Refused:
+		b.refused(m)
+	case wire.Cancel:
+		b.cancelled(m)
+	case wire.Changed:
+		b.changed()
+	case wire.Fence:
+		return b.link.tell(wire.Fenced{N: m.N})
+	case wire.Drain:
+		b.mu.Lock()
+		b.draining = true
+		b.mu.Unlock()
+	}
+	return nil
+}
+
+func (b *Bridge) nextSeqLocked() uint64 {
+	b.seq++
+	return b.seq
+}
+
+// ask sends a question, or keeps it until fewer than wire.MaxAsked are unanswered.
+func (b *Bridge) ask(q question) {
+	b.mu.Lock()
+	if b.open >= wire.MaxAsked {
+		b.waiting = append(b.waiting, q)
+		b.mu.Unlock()
+		return
+	}
+	b.open++
+	b.mu.Unlock()
+	_ = b.link.tell(q.m) // the authority's end is seen by Run
+}
+
+// answeredLocked counts one answer and returns the question that may now be asked,
+// nil if none waits. The caller sends it when it holds no lock.
+func (b *Bridge) answeredLocked() wire.Up {
+	for len(b.waiting) > 0 {
+		q := b.waiting[0]
+		b.waiting = b.waiting[1:]
+		if q.still == nil || q.still() {
+			return q.m
+		}
+	}
+	b.open--
+	return nil
+}
+
+func (b *Bridge) tellNext(m wire.Up) {
+	if m != nil {
+		_ = b.link.tell(m)
+	}
+}
+
+// view asks the authority what the session may call now.
+func (b *Bridge) view(s ids.Session) ([]wire.Tool, error) {
+	ch := make(chan viewReply, 1)
+	b.mu.Lock()
+	if b.over {
+		b.mu.Unlock()
+		return nil, io.EOF
+	}
+	seq := b.nextSeqLocked()
+	b.views[seq] = ch
+	b.mu.Unlock()
+	b.ask(question{m: wire.View{Session: s, Seq: seq}})
+	timer := time.NewTimer(ViewWait)
+	defer timer.Stop()
+	select {
+	case r, ok := <-ch:
+		switch {
+		case !ok:
+			return nil, io.EOF
+		case r.memfd < 0:
+			return r.tools, nil
+		}
+		raw, err := readMemfd(r.memfd, wire.MaxView)
+		if err != nil {
+			return nil, err
+		}
+		return wire.DecodeTools(raw)
+	case <-timer.C:
+		b.mu.Lock()
+		delete(b.views, seq)
+		b.mu.Unlock()
+		return nil, errors.New("no view in time")
+	}
+}
+
+func (b *Bridge) viewed(m wire.ViewIs, fds []int) {
+	r := viewReply{tools: m.Tools, memfd: -1}
+	if len(fds) == 1 {
+		r.memfd = fds[0]
+	}
+	b.mu.Lock()
+	ch, ok := b.views[m.Seq]
+	delete(b.views, m.Seq)
+	next := b.answeredLocked()
+	b.mu.Unlock()
+	b.tellNext(next)
+	if !ok {
+		closeAll(fds)
+		return
+	}
+	ch <- r // has room for the one answer
+}
+
+// changed makes each session forget its routes and tells its runtime in the way of
+// the runtime's era.
+func (b *Bridge) changed() {
+	type note struct {
+		s    *session
+		line []byte
+	}
+	var notes []note
+	b.mu.Lock()
+	for _, s := range b.sessions {
+		s.routes = nil
+		s.generation++
+		if s.out == nil {
+			continue
+		}
+		if s.legacy != "" {
+			notes = append(notes, note{s, mcp.AppendToolsChanged(nil, nil)})
+		}
+		for _, l := range s.listens {
+			if l == nil {
+				continue // it did not ask for this
+			}
+			notes = append(notes, note{s, mcp.AppendToolsChanged(nil, l)})
+		}
+	}
+	b.mu.Unlock()
+	for _, n := range notes {
+		n.s.send(n.line)
+	}
+}

@@ -1,0 +1,264 @@
+package bridge
+
+import (
+	"fmt"
+	"time"
+
+	"postern/bridge/upstream"
+	"postern/bridge/wire"
+	"postern/ids"
+	"postern/refusal"
+)
+
+// instance is one tool server that the authority handed over.
+type instance struct {
+	conn  ids.Connection
+	id    ids.Jail
+	srv   *upstream.Server
+	bound time.Duration // of the handshake and of each list
+	ready chan struct{} // closed when the handshake is over, well or not
+	gone  chan struct{} // closed when the server is
+	again chan struct{} // holds one while the server's list should be read again
+
+	// Guarded by Bridge.mu.
+	failed refusal.Code // set before ready is closed
+	calls  int          // asked about or running
+}
+
+// start is one Start that has no answer. Only one per connection is on its way.
+type start struct {
+	seq  uint64
+	done chan struct{}
+	code refusal.Code // set before done is closed; empty when it started
+}
+
+func (in *instance) isReady() bool {
+	if in == nil {
+		return false
+	}
+	select {
+	case <-in.ready:
+		return in.failed == "" // written before ready was closed
+	default:
+		return false
+	}
+}
+
+// instanceFor returns the running server of t's connection, started for c if need be.
+// Recorded tells that the refusal came from the authority.
+func (b *Bridge) instanceFor(c *call, t wire.Tool) (in *instance, code refusal.Code, recorded bool) {
+	timer := time.NewTimer(StartWait)
+	defer timer.Stop()
+	for {
+		b.mu.Lock()
+		if c.gone || b.over {
+			b.mu.Unlock()
+			return nil, refusal.CallCancelled, true
+		}
+		if in := b.instances[t.Connection]; in != nil {
+			b.mu.Unlock()
+			select {
+			case <-in.ready:
+				return in, in.failed, false
+			case <-timer.C:
+				return nil, refusal.ServerUnavailable, false
+			}
+		}
+		st, own := b.starts[t.Connection], false
+		if st == nil {
+			st, own = &start{seq: b.nextSeqLocked(), done: make(chan struct{})}, true
+			b.starts[t.Connection] = st
+		}
+		b.mu.Unlock()
+		if own {
+			b.ask(question{m: wire.Start{Seq: st.seq, Session: c.s.id, Connection: t.Connection, Tool: t.Tool, RequestID: requestID(c.id)}})
+		}
+		select {
+		case <-st.done:
+			// A no to another call says nothing about this one, which asks for itself.
+			if own && st.code != "" {
+				return nil, st.code, true
+			}
+		case <-timer.C:
+			return nil, refusal.ServerUnavailable, false
+		}
+	}
+}
+
+func (b *Bridge) notStarted(m wire.NotStarted) {
+	b.mu.Lock()
+	st := b.starts[m.Connection]
+	if st != nil && st.seq == m.Seq {
+		delete(b.starts, m.Connection)
+		if st.code = m.Code; st.code == "" {
+			st.code = refusal.Internal
+		}
+		close(st.done)
+	}
+	next := b.answeredLocked()
+	b.mu.Unlock()
+	b.tellNext(next)
+}
+
+func (b *Bridge) newInstance(m wire.Started, fds []int) *instance {
+	in := &instance{
+		conn: m.Connection, id: m.Instance,
+		bound: max(time.Duration(m.StartMs)*time.Millisecond, handshakeLeast),
+		ready: make(chan struct{}), gone: make(chan struct{}), again: make(chan struct{}, 1),
+	}
+	in.srv = upstream.New(upstream.Config{
+		Stdin: fds[0], Stdout: fds[1], Stderr: fds[2], Version: b.cfg.Version,
+		Changed: func() {
+			select {
+			case in.again <- struct{}{}:
+			default:
+			}
+		},
+	})
+	return in
+}
+
+func (b *Bridge) started(m wire.Started, fds []int) {
+	in := b.newInstance(m, fds)
+	b.mu.Lock()
+	b.instances[m.Connection] = in
+	var next wire.Up
+	if st := b.starts[m.Connection]; st != nil {
+		delete(b.starts, m.Connection)
+		close(st.done)
+		next = b.answeredLocked()
+	}
+	b.mu.Unlock()
+	b.tellNext(next)
+	go func() {
+		_ = in.srv.Run() // how it ended is the authority's to know: Exited
+		b.dropped(in)
+		close(in.gone)
+	}()
+	b.run.Go(func() { b.prepare(in) })
+}
+
+// prepare does the handshake, reports the catalogue, and afterwards reads the list
+// again whenever the server says that it changed.
+func (b *Bridge) prepare(in *instance) {
+	list, err := in.srv.Open(time.Now().Add(in.bound))
+	drain(in.again) // what changed before the first list is in it
+	b.report(in, list, err)
+	b.mu.Lock()
+	if err != nil {
+		in.failed = refusal.ServerUnavailable
+	}
+	b.mu.Unlock()
+	if err != nil {
+		b.dropped(in)
+	}
+	close(in.ready)
+	if err != nil {
+		return
+	}
+	go b.relist(in)
+}
+
+func (b *Bridge) relist(in *instance) {
+	for {
+		select {
+		case <-in.gone:
+			return
+		case <-in.again:
+		}
+		list, err := in.srv.List(time.Now().Add(in.bound))
+		b.report(in, list, err)
+		pause := time.NewTimer(RelistPause)
+		select {
+		case <-in.gone:
+			pause.Stop()
+			return
+		case <-pause.C:
+		}
+	}
+}
+
+func drain(ch chan struct{}) {
+	select {
+	case <-ch:
+	default:
+	}
+}
+
+// report sends a catalogue in parts: first the definitions as the server wrote them,
+// then, with Last, what was kept out and why.
+func (b *Bridge) report(in *instance, list upstream.Listing, err error) {
+	base := wire.Catalogue{Connection: in.conn, Instance: in.id, Era: "legacy"}
+	if in.srv.Peer().Modern {
+		base.Era = "modern"
+	}
+	var data []byte
+	if err == nil {
+		data = append(data, '[')
+		for i, t := range list.Tools {
+			if i > 0 {
+				data = append(data, ',')
+			}
+			data = append(data, t.Raw...)
+		}
+		data = append(data, ']')
+		if len(data) > wire.MaxCatalogue {
+			err = fmt.Errorf("the definitions have %d bytes, more than %d", len(data), wire.MaxCatalogue)
+		}
+	}
+	if err != nil {
+		text := err.Error()
+		if tail := in.srv.Stderr(); len(tail) > 0 {
+			text = fmt.Sprintf("%s; stderr ends %q", text, tail[max(0, len(tail)-200):])
+		}
+		base.Last, base.Error = true, cut(text, wire.MaxText)
+		_ = b.link.tell(base)
+		return
+	}
+	for len(data) > 0 {
+		part := base
+		n := min(len(data), wire.MaxPart)
+		part.Data, data = data[:n], data[n:]
+		_ = b.link.tell(part)
+		base.Part++
+	}
+	base.Last = true
+	for _, q := range list.Quarantined[:min(len(list.Quarantined), wire.MaxQuarantined)] {
+		base.Quarantined = append(base.Quarantined, wire.Quarantined{Tool: q.Name, Reason: cut(q.Reason, 200)})
+	}
+	_ = b.link.tell(base)
+}
+
+// dropped makes room for a successor and asks the server to end.
+func (b *Bridge) dropped(in *instance) {
+	b.mu.Lock()
+	if b.instances[in.conn] == in {
+		delete(b.instances, in.conn)
+	}
+	b.mu.Unlock()
+	go in.srv.Close() // may wait for a stuck write
+}
+
+// exited is the authority's word that the server's jail is gone. Its pipes end too,
+// which is what ends the calls; new ones must not wait for that.
+func (b *Bridge) exited(m wire.Exited) {
+	b.mu.Lock()
+	in := b.instances[m.Connection]
+	b.mu.Unlock()
+	if in != nil && in.id == m.Instance {
+		b.dropped(in)
+	}
+}
+
+// probe is the life of a bridge that has no session: one server, one catalogue.
+func (b *Bridge) probe(m wire.Started, fds []int) error {
+	in := b.newInstance(m, fds)
+	go func() {
+		_ = in.srv.Run()
+		close(in.gone)
+	}()
+	list, err := in.srv.Open(time.Now().Add(in.bound))
+	b.report(in, list, err)
+	in.srv.Close()
+	return errProbed
+}

@@ -1,0 +1,217 @@
+package bridge
+
+import (
+	"errors"
+	"io"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"postern/bridge/mcp"
+	"postern/bridge/stream"
+	"postern/bridge/wire"
+	"postern/ids"
+	"postern/refusal"
+)
+
+// session is one runtime on one bound connection.
+type session struct {
+	b   *Bridge
+	id  ids.Session
+	out *stream.Output // nil until the hand-over
+
+	// The rest is guarded by Bridge.mu.
+	conn       int // the lifeline; -1 once closed
+	ended      bool
+	reason     string
+	legacy     string                    // the revision that initialize agreed on
+	live       map[string]*live          // requests without an answer, by mcp.IDKey
+	listens    map[string]jsontext.Value // the ids of open subscriptions
+	routes     map[string]wire.Tool      // by served name; nil when it must be asked again
+	generation int                       // counts what made routes nil
+	held       int                       // bytes of calls that wait
+	denials    int
+	denialsAt  time.Time
+}
+
+// live is one request that has no answer yet.
+type live struct {
+	call     *call // nil for a list
+	answered atomic.Bool
+}
+
+func (b *Bridge) accept(id ids.Session, conn int) {
+	s := &session{b: b, id: id, conn: conn, live: map[string]*live{}, listens: map[string]jsontext.Value{}}
+	b.mu.Lock()
+	_, again := b.sessions[id]
+	if !again {
+		b.sessions[id] = s
+	}
+	b.mu.Unlock()
+	if again {
+		closeOne(conn)
+		return
+	}
+	b.run.Go(s.run)
+}
+
+// run is the session's whole life, on the one goroutine that reads its runtime.
+func (s *session) run() {
+	why := s.serve()
+	s.b.mu.Lock()
+	s.endLocked(why)
+	why = s.reason
+	conn := s.conn
+	s.conn = -1
+	delete(s.b.sessions, s.id)
+	calls := s.callsLocked()
+	s.b.mu.Unlock()
+	closeOne(conn)
+	for _, c := range calls {
+		c.abandon("the session ended")
+	}
+	_ = s.b.link.tell(wire.SessionEnded{Session: s.id, Reason: why})
+}
+
+// endLocked makes the session end from wherever it waits. The first reason stays.
+func (s *session) endLocked(why string) {
+	if s.ended {
+		return
+	}
+	s.ended, s.reason = true, cut(why, wire.MaxText)
+	if s.conn >= 0 {
+		shutdown(s.conn)
+	}
+}
+
+func (s *session) end(why string) {
+	s.b.mu.Lock()
+	s.endLocked(why)
+	s.b.mu.Unlock()
+}
+
+func (s *session) callsLocked() []*call {
+	var calls []*call
+	for key, l := range s.live {
+		delete(s.live, key)
+		l.answered.Store(true)
+		if l.call != nil {
+			calls = append(calls, l.call)
+		}
+	}
+	return calls
+}
+
+// serve binds the runtime and reads it until something ends; it closes what was
+// passed and returns why it ended.
+func (s *session) serve() string {
+	conn := s.conn
+	if err := sendAll(conn, []byte(`{"postern":{"session":"`+string(s.id)+`"}}`+"\n")); err != nil {
+		return "the connection took no answer"
+	}
+	std, err := handover(conn)
+	if err != nil {
+		_ = sendAll(conn, mcp.AppendError(nil, nil, mcp.CodeInvalidRequest, "hand-over: "+err.Error(), nil))
+		return "hand-over: " + err.Error()
+	}
+	out := stream.NewOutput(std.out, conn)
+	s.b.mu.Lock()
+	s.out = out
+	s.b.mu.Unlock()
+	why := s.read(stream.NewInput(std.in, conn, std.out, mcp.MaxLine, std.first))
+	// What waits for a slow reader is dropped: the session is over.
+	shutdown(conn) // wakes a writer that waits for the runtime
+	out.Close()
+	if std.in != conn {
+		closeAll([]int{std.in, std.out})
+	}
+	return why
+}
+
+func (s *session) read(in *stream.Input) string {
+	var p mcp.Parser
+	for {
+		line, err := in.Next()
+		switch {
+		case err == stream.ErrTooLong:
+			head, _ := in.Edges()
+			f := mcp.TooLong()
+			f.ID = mcp.OversizeID(head, nil)
+			s.refuse(f, "")
+			continue
+		case errors.Is(err, io.EOF):
+			return "end of input"
+		case err == stream.ErrLifeline || err == stream.ErrPeer:
+			return err.Error()
+		case err != nil:
+			return "input: " + err.Error()
+		}
+		if blank(line) {
+			continue
+		}
+		m, f := p.Parse(line)
+		if f != nil {
+			if f.Handover {
+				return "a second hand-over"
+			}
+			s.refuse(f, "")
+			continue
+		}
+		s.front(m, line)
+	}
+}
+
+func blank(line []byte) bool {
+	for _, c := range line {
+		if c != ' ' && c != '\t' && c != '\r' {
+			return false
+		}
+	}
+	return true
+}
+
+// send writes a line to the runtime. A runtime that does not read loses its session,
+// because nothing could tell it anything any more.
+func (s *session) send(line []byte) bool {
+	err := s.out.Send(line, nil)
+	if err != nil && !errors.Is(err, stream.ErrClosed) {
+		s.end("output: " + err.Error())
+	}
+	return err == nil
+}
+
+// refuse answers a message that was not acceptable, and reports it.
+func (s *session) refuse(f *mcp.Fault, tool string) {
+	s.send(mcp.AppendError(nil, f.ID, f.Code, f.Text(), nil))
+	s.denied(f.Refusal, tool, requestID(f.ID))
+}
+
+// denied reports a refusal that the authority did not make itself, so that it is
+// recorded. A flood is cut: what it would say has been said.
+func (s *session) denied(code refusal.Code, tool, id string) {
+	s.b.mu.Lock()
+	if now := time.Now(); now.Sub(s.denialsAt) > time.Second {
+		s.denials, s.denialsAt = 0, now
+	}
+	s.denials++
+	over := s.denials > DenialsPerSec
+	s.b.mu.Unlock()
+	if !over {
+		_ = s.b.link.tell(wire.Denied{Session: s.id, Code: code, Tool: cut(tool, wire.MaxName), RequestID: id})
+	}
+}
+
+// requestID is a runtime's id for the record: as it was written, and bounded.
+func requestID(id jsontext.Value) string { return cut(string(id), wire.MaxRequestID) }
+
+// cut shortens s to at most most bytes, at the end of a character.
+func cut(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	for most > 0 && s[most]&0xc0 == 0x80 {
+		most--
+	}
+	return s[:most]
+}
