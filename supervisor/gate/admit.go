@@ -1,0 +1,168 @@
+package gate
+
+import (
+	"encoding/hex"
+	"time"
+
+	"postern/bridge/wire"
+	"postern/ids"
+	"postern/policy"
+	"postern/policy/access"
+	"postern/refusal"
+	"postern/supervisor/registry"
+	"postern/supervisor/store"
+)
+
+// Decision answers one Admit. Code "" admits; it may be told after Commit.
+type Decision struct {
+	Call  ids.Call
+	Code  refusal.Code
+	Limit time.Duration
+}
+
+// question gathers every factor of a call into g.facts. tool is the server's
+// name; running is the revision of the instance that would be called, or the
+// accepted one where none runs yet.
+func (g *Gate) question(s *session, conn ids.Connection, tool string, running ids.Revision) registry.Tool {
+	g.facts = policy.Facts{Session: !s.ended, Recordable: true}
+	f := &g.facts
+	// The task is read anew: what the session holds is where it was when it bound.
+	task := g.reg.Task(s.task.ID)
+	k, own := g.reg.Facts(f, task, s.set.Project, conn, tool)
+	if own && k.Pin == nil && k.Grant == nil {
+		// The server of this connection has no such tool: the name does not exist.
+		f.Connection = policy.NoConnection
+		return k
+	}
+	if !own || task == nil {
+		return k
+	}
+	if g.drift[conn][tool] {
+		f.Pin = policy.PinChanged
+	}
+	if f.Running = running; running == "" {
+		f.Running = k.Connected.Accepted
+	}
+	c, code := access.Resolve(task.Principal, task.Account)
+	f.Principal = code == ""
+	f.Ceiling = c.Answer(k.Server.Label, tool, k.Classes)
+	f.Limits = policy.WithinLimits
+	if s.open >= MaxPerSession || g.perConn[connKey{s.set, conn}] >= MaxPerConnection {
+		f.Limits = policy.TooManyCalls
+	}
+	return k
+}
+
+// Admit decides one call of a bridge and, where it may be made, adds its record
+// to the batch. running is the revision of the ready instance the bridge named,
+// "" where there is none. What is refused is recorded as denied.
+func (g *Gate) Admit(set Set, m wire.Admit, running ids.Revision) Decision {
+	s := g.session(set, m.Session)
+	if s == nil {
+		return Decision{Code: refusal.SessionEnded}
+	}
+	conn, tool := m.Connection, m.Tool
+	if conn == "" {
+		conn, tool = g.resolve(s, m.Tool)
+	}
+	if conn == "" {
+		g.deny(s, store.Call{Tool: m.Tool, RequestID: m.RequestID, ArgsSize: m.Size, Code: refusal.ToolUnknown})
+		return Decision{Code: refusal.ToolUnknown}
+	}
+	k := g.question(s, conn, tool, running)
+	if running == "" && g.facts.Connection == policy.ConnectionEnabled {
+		// Nothing runs that the call could go to; the bridge asks for a start first.
+		g.facts.Running = ""
+	}
+	v := policy.Decide(&g.facts)
+	if v.Allow && m.Connection == "" {
+		// The bridge knows this tool by no connection: its view is older than the grant.
+		v = policy.Verdict{Code: refusal.Busy}
+	}
+	if !v.Allow {
+		code := v.Code
+		if code == refusal.ServerRevisionChanged && running == "" && g.facts.Accepted == g.facts.Current {
+			code = refusal.ServerUnavailable
+			if len(v.Also) > 0 {
+				code = v.Also[0]
+			}
+		}
+		g.deny(s, g.record(s, &k, conn, tool, m.RequestID, m.Digest, m.Size, code))
+		return Decision{Code: code}
+	}
+	now := g.now()
+	limit := k.Revision.Call
+	if limit <= 0 {
+		limit = DefaultCall
+	}
+	c := &call{rec: g.record(s, &k, conn, tool, m.RequestID, m.Digest, m.Size, ""), session: s, set: set, deadline: now.Add(limit)}
+	c.rec.ID = ids.New[ids.Call](now, g.rand())
+	g.open[c.rec.ID] = c
+	s.open++
+	g.perConn[connKey{set, conn}]++
+	g.admitted = append(g.admitted, c)
+	g.ledger.Admit(&c.rec)
+	return Decision{Call: c.rec.ID, Limit: limit}
+}
+
+// Plan is how a tool server is to be started.
+type Plan struct {
+	Server                  ids.Server
+	Revision                ids.Revision
+	StartMs, IdleMs, StopMs int64
+}
+
+// MayStart asks what Admit would ask, as if the accepted revision ran, so that a
+// refused call starts no server.
+func (g *Gate) MayStart(set Set, m wire.Start) (Plan, refusal.Code) {
+	s := g.session(set, m.Session)
+	if s == nil {
+		return Plan{}, refusal.SessionEnded
+	}
+	k := g.question(s, m.Connection, m.Tool, "")
+	if v := policy.Decide(&g.facts); !v.Allow {
+		g.deny(s, g.record(s, &k, m.Connection, m.Tool, m.RequestID, "", 0, v.Code))
+		return Plan{}, v.Code
+	}
+	r := k.Revision
+	return Plan{Server: k.Server.ID, Revision: r.ID, StartMs: r.Start.Milliseconds(), IdleMs: r.Idle.Milliseconds(), StopMs: r.Stop.Milliseconds()}, ""
+}
+
+func (g *Gate) session(set Set, id ids.Session) *session {
+	if s := g.sessions[id]; s != nil && s.set == set {
+		return s
+	}
+	return nil
+}
+
+// record fills in what a record says of a call. k may be of a foreign connection,
+// and then says nothing.
+func (g *Gate) record(s *session, k *registry.Tool, conn ids.Connection, tool, requestID, digest string, size int64, code refusal.Code) store.Call {
+	t := s.task
+	c := store.Call{At: g.now().UnixNano(), Account: t.Account, Host: t.Host, Project: t.Project, Task: t.ID, Principal: t.Principal, Mode: t.Mode,
+		Session: s.id, Tool: tool, RequestID: requestID, ArgsSize: size, Code: code}
+	hex.Decode(c.ArgsDigest[:], []byte(digest))
+	if k.Connected != nil {
+		c.Connection, c.Revision, c.Classes = conn, k.Connected.Accepted, uint16(k.Classes)
+		c.Policy = "tier=" + k.Tier.String()
+		if k.Grant != nil {
+			c.Policy += " grant=" + string(k.Grant.ID)
+		}
+	}
+	return c
+}
+
+// resolve finds the tool that a runtime means by a name its bridge's view does not
+// have, among the project's own connections; "" where there is none.
+func (g *Gate) resolve(s *session, name string) (ids.Connection, string) {
+	v := g.reg.View(s.set.Project)
+	if gr := v.Served[name]; gr != nil {
+		return gr.Connection, gr.Tool
+	}
+	for _, e := range g.entries(s) {
+		if e.name == name {
+			return e.conn, e.tool
+		}
+	}
+	return "", ""
+}

@@ -1,0 +1,159 @@
+package gate
+
+import (
+	"errors"
+	"time"
+
+	"postern/ids"
+	"postern/policy"
+	"postern/policy/access"
+	"postern/policy/class"
+	"postern/refusal"
+	"postern/supervisor/registry"
+	"postern/supervisor/store"
+	"postern/supervisor/token"
+)
+
+// BindRequest is one connection that wants to be a session: the project is the
+// socket's, the uid the kernel's, the token the bind line's.
+type BindRequest struct {
+	Project ids.Project
+	UID     uint32
+	Token   string // "" where the connector has none
+}
+
+// Bound is a new session; it is durable.
+type Bound struct {
+	Session    ids.Session
+	Task       ids.Task
+	Set        Set
+	TokenSpent bool // the last permitted bind
+}
+
+// standing asks the rules about everything that is not a tool: the tool's factors
+// are filled in as if one were allowed, so that the same function decides.
+func (g *Gate) standing(t *registry.Task, p ids.Project, open bool) refusal.Code {
+	f := policy.Facts{Session: open, Recordable: true}
+	g.reg.Facts(&f, t, p, "", "")
+	f.Connection, f.Granted, f.Pin, f.Tier = policy.ConnectionEnabled, true, policy.PinMatches, class.Observe
+	f.Accepted, f.Current, f.Running = "-", "-", "-"
+	f.Profile, f.Credential, f.Limits, f.Ceiling = policy.Allowed, true, policy.WithinLimits, policy.Allowed
+	if t != nil {
+		_, code := access.Resolve(t.Principal, t.Account)
+		f.Principal = code == ""
+	}
+	return policy.Decide(&f).Code
+}
+
+// Bind makes a session of a task: the one the token was minted for, or the
+// person's own where the project lets people bind. It is durable when it returns.
+func (g *Gate) Bind(r BindRequest) (Bound, refusal.Code) {
+	var task *registry.Task
+	var digest token.Digest
+	var spent bool
+	if r.Token != "" {
+		t, err := token.Parse(r.Token)
+		if err != nil {
+			return Bound{}, refusal.TokenInvalid
+		}
+		digest = t.Digest()
+		b := g.reg.Token(digest)
+		if code := token.Check(b, r.UID, r.Project, g.instant()); code != "" {
+			return Bound{}, code
+		}
+		task, spent = g.reg.Task(b.Task), b.Used+1 >= b.Binds
+	} else {
+		var code refusal.Code
+		if task, code = g.person(r); code != "" {
+			return Bound{}, code
+		}
+	}
+	if code := g.standing(task, r.Project, true); code != "" {
+		return Bound{}, code
+	}
+	live := 0
+	for _, s := range g.sessions {
+		if s.set.Project == r.Project {
+			live++
+		}
+	}
+	if live >= MaxSessions {
+		return Bound{}, refusal.TooManySession
+	}
+	s := &session{id: ids.New[ids.Session](g.now(), g.rand()), task: task, set: Set{r.Project, onlySet}, uid: r.UID}
+	g.ledger.OpenSession(store.Session{ID: s.id, Task: task.ID, Project: r.Project, UID: r.UID, Token: digest, Opened: g.now().UnixNano()})
+	if err := g.flush(); err != nil {
+		return Bound{}, refusal.StoreUnavailable
+	}
+	if r.Token != "" {
+		g.reg.CountBind(digest)
+	}
+	g.sessions[s.id] = s
+	if g.byTask[task.ID] == nil {
+		g.byTask[task.ID] = map[ids.Session]*session{}
+	}
+	g.byTask[task.ID][s.id] = s
+	return Bound{Session: s.id, Task: task.ID, Set: s.set, TokenSpent: spent}, ""
+}
+
+// person finds or makes the task of a person who connects without a token.
+func (g *Gate) person(r BindRequest) (*registry.Task, refusal.Code) {
+	p, ok := g.reg.Project(r.Project)
+	if !ok || p.Deleted {
+		return nil, refusal.ProjectUnknown
+	}
+	if !p.PersonBind {
+		return nil, refusal.PersonBindOff
+	}
+	if _, host := g.reg.Root().HostOf(r.UID); host {
+		return nil, refusal.PeerRefused
+	}
+	a, ok := g.reg.Root().AccountOf(r.UID)
+	if !ok {
+		return nil, refusal.AccountUnknown
+	}
+	if t := g.reg.LocalTask(a.ID, r.Project, policy.ModeCode); t != nil {
+		return t, ""
+	}
+	t := registry.Task{ID: ids.New[ids.Task](g.now(), g.rand()), Account: a.ID, Host: registry.LocalHost, Project: r.Project,
+		Principal: access.Local(a.ID), Mode: policy.ModeCode, Created: g.now().UnixMilli()}
+	change, err := g.reg.NewTask(t)
+	if err == nil {
+		err = g.Apply(change)
+	}
+	if err != nil {
+		var code refusal.Code
+		if errors.As(err, &code) {
+			return nil, code
+		}
+		return nil, refusal.StoreUnavailable
+	}
+	return g.reg.Task(t.ID), ""
+}
+
+// SessionLive tells whether a session may still be handed over.
+func (g *Gate) SessionLive(id ids.Session) bool {
+	s := g.sessions[id]
+	return s != nil && !s.ended && g.standing(g.reg.Task(s.task.ID), s.set.Project, true) == ""
+}
+
+// SessionEnded ends a session. Its open calls keep their bridge's outcome.
+func (g *Gate) SessionEnded(id ids.Session, reason string) {
+	s := g.sessions[id]
+	if s == nil {
+		return
+	}
+	s.ended = true
+	delete(g.sessions, id)
+	delete(g.byTask[s.task.ID], id)
+	if len(g.byTask[s.task.ID]) == 0 {
+		delete(g.byTask, s.task.ID)
+	}
+	g.ledger.EndSession(id, g.now().UnixNano(), reason[:min(len(reason), registry.MaxReason)])
+}
+
+// Sessions counts a task's live sessions.
+func (g *Gate) Sessions(t ids.Task) int { return len(g.byTask[t]) }
+
+// CallAge is how long a call has been open.
+func (c *call) age(now time.Time) time.Duration { return now.Sub(time.Unix(0, c.rec.At)) }

@@ -1,0 +1,69 @@
+package gate
+
+import (
+	"fmt"
+	"time"
+
+	"postern/bridge/wire"
+	"postern/ids"
+	"postern/refusal"
+	"postern/supervisor/store"
+)
+
+// Ended takes a bridge's word for how one of its calls ended. A call of another
+// set is a broken protocol; one that has its outcome already is not an error,
+// because the authority may have given it up meanwhile.
+func (g *Gate) Ended(set Set, m wire.Ended) error {
+	c := g.open[m.Call]
+	if c == nil {
+		return nil
+	}
+	if c.set != set {
+		return fmt.Errorf("call %s is another bridge's", m.Call)
+	}
+	g.end(c, store.Outcome{State: stateOf(m.Outcome), At: g.now().UnixNano(), Size: m.Size, Micros: m.Micros, Code: m.Code})
+	return nil
+}
+
+func (g *Gate) end(c *call, o store.Outcome) {
+	g.ledger.End(c.rec.Seq, o)
+	g.forget(c)
+}
+
+// Abandon ends a call as unknown.
+func (g *Gate) Abandon(id ids.Call, code refusal.Code) {
+	if c := g.open[id]; c != nil {
+		g.end(c, store.Outcome{State: store.Unknown, At: g.now().UnixNano(), Code: code})
+	}
+}
+
+// SetEnded ends every open call of a bridge that is gone as unknown.
+func (g *Gate) SetEnded(set Set, code refusal.Code) {
+	for id, c := range g.open {
+		if c.set == set {
+			g.Abandon(id, code)
+		}
+	}
+}
+
+// Late is a call past its deadline.
+type Late struct {
+	Set        Set
+	Call       ids.Call
+	Connection ids.Connection
+	Deadline   time.Time
+	First      bool // it was not told before
+}
+
+// Late lists the calls past their deadline.
+func (g *Gate) Late(now time.Time) []Late {
+	var out []Late
+	for id, c := range g.open {
+		if now.Before(c.deadline) {
+			continue
+		}
+		out = append(out, Late{Set: c.set, Call: id, Connection: c.rec.Connection, Deadline: c.deadline, First: !c.warned})
+		c.warned = true
+	}
+	return out
+}

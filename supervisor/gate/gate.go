@@ -1,0 +1,243 @@
+// Package gate is the only door to a call: it admits, refuses, records and ends.
+//
+// It runs inside the unprivileged authority, on the loop's goroutine alone: every
+// method belongs to the one queue that orders admissions and changes, so none
+// takes a lock. Names, sizes, ids and outcomes come from bridges and are hostile;
+// their shapes were checked by wire.
+//
+// Invariants:
+//   - gate-1: an admission is told to nobody before Commit has made it durable.
+//   - gate-2: each admission is decided on everything as it stands at that moment, wholly before or wholly after any change.
+//   - gate-3: after a narrowing change is applied, Reconsider names every open call it no longer allows, and none is admitted again.
+//   - gate-4: a call, a session and a tool are looked up within the asking bridge's own set and project; what is foreign answers like what does not exist.
+//   - gate-5: every admitted call gets exactly one outcome; what is not certain is unknown.
+//   - gate-6: denials are recorded, folded and bounded; they never stop an admission.
+//
+// It is not the loop (workers), not the rules (policy), not the facts (registry).
+package gate
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"postern/bridge/wire"
+	"postern/ids"
+	"postern/policy"
+	"postern/refusal"
+	"postern/supervisor/registry"
+	"postern/supervisor/store"
+	"postern/supervisor/token"
+)
+
+// Bounds, by name.
+const (
+	MaxPerSession    = 64                    // open calls of one session
+	MaxPerConnection = 256                   // open calls of one connection of a set
+	MaxSessions      = 512                   // live sessions of one project
+	DefaultCall      = time.Minute           // limit of a call where the registration names none
+	FoldWindow       = 10 * time.Second      // equal denials of a session within it are one record
+	MaxDenials       = 64                    // denial records of one session within FoldWindow
+	EndedDelay       = 50 * time.Millisecond // outcomes wait so long for the next commit
+)
+
+// Set names one bridge of a project: one ceiling. It separates processes and
+// grants nothing. The zero Set is no project's.
+type Set struct {
+	Project ids.Project
+	Number  uint64
+}
+
+// onlySet is the number of the set of those who have no ceiling.
+const onlySet = 1
+
+// Ledger records durably; *store.Batch is one.
+type Ledger interface {
+	Admit(c *store.Call)
+	Deny(c *store.Call)
+	Fold(seq, count, at int64)
+	End(seq int64, o store.Outcome)
+	OpenSession(s store.Session)
+	EndSession(id ids.Session, at int64, reason string)
+	Waiting() int
+	Commit() error
+}
+
+// Changer makes a change of the policy durable; *store.Store is one.
+type Changer interface {
+	Apply(c store.Change) error
+}
+
+// Config is what the gate stands on.
+type Config struct {
+	Registry *registry.Registry
+	Ledger   Ledger
+	Changer  Changer
+	Now      func() time.Time     // wall clock
+	Instant  func() token.Instant // wall and boot clock, for tokens
+	Random   func(b []byte)       // never fails
+}
+
+// Gate is the writer's state.
+type Gate struct {
+	reg      *registry.Registry
+	ledger   Ledger
+	changer  Changer
+	now      func() time.Time
+	instant  func() token.Instant
+	random   func([]byte)
+	sessions map[ids.Session]*session
+	byTask   map[ids.Task]map[ids.Session]*session
+	open     map[ids.Call]*call
+	perConn  map[connKey]int
+	admitted []*call // of the batch that is not durable yet
+	drift    map[ids.Connection]map[string]bool
+	waiting  time.Time // since when an outcome waits for a commit
+	trouble  string    // why the last commit failed, "" if it did not
+	facts    policy.Facts
+}
+
+type connKey struct {
+	set  Set
+	conn ids.Connection
+}
+
+// session is one bound session.
+type session struct {
+	id    ids.Session
+	task  *registry.Task
+	set   Set
+	uid   uint32
+	open  int
+	folds folds
+	ended bool
+}
+
+// call is one admitted call without an outcome.
+type call struct {
+	rec      store.Call
+	session  *session
+	set      Set
+	deadline time.Time
+	warned   bool
+}
+
+// New makes a gate over what was loaded.
+func New(c Config) *Gate {
+	return &Gate{reg: c.Registry, ledger: c.Ledger, changer: c.Changer, now: c.Now, instant: c.Instant, random: c.Random,
+		sessions: map[ids.Session]*session{}, byTask: map[ids.Task]map[ids.Session]*session{}, open: map[ids.Call]*call{}, perConn: map[connKey]int{},
+		drift: map[ids.Connection]map[string]bool{}}
+}
+
+// Registry is what the gate decides on. Only the loop's goroutine may use it.
+func (g *Gate) Registry() *registry.Registry { return g.reg }
+
+// Apply makes a change durable and then puts it into memory. It is how every
+// mutation of the authority's facts is made.
+func (g *Gate) Apply(c registry.Change) error {
+	if c.Empty() {
+		return nil
+	}
+	if err := g.changer.Apply(c); err != nil {
+		return g.troubled(err)
+	}
+	g.reg.Apply(c)
+	return nil
+}
+
+// SetRoot takes new root facts: what they end is ended durably before they decide.
+func (g *Gate) SetRoot(root *registry.Root) error {
+	if err := g.Apply(g.reg.Reconcile(root, g.now())); err != nil {
+		return err
+	}
+	g.reg.SetRoot(root)
+	return nil
+}
+
+// Pending tells that outcomes wait for a commit.
+func (g *Gate) Pending() bool { return g.ledger.Waiting() > 0 }
+
+// Commit makes what was decided since the last one durable. Outcomes alone wait
+// up to EndedDelay for company. An error that is refusal.StoreUnavailable can
+// heal: the admissions of the batch never happened. Any other must end the
+// authority, because nobody knows what the file holds.
+func (g *Gate) Commit() error {
+	if g.ledger.Waiting() == 0 {
+		return nil
+	}
+	if len(g.admitted) == 0 {
+		if g.waiting.IsZero() {
+			g.waiting = g.now()
+		}
+		if d := g.now().Sub(g.waiting); d >= 0 && d < EndedDelay {
+			return nil
+		}
+	}
+	return g.flush()
+}
+
+// flush commits at once.
+func (g *Gate) flush() error {
+	g.waiting = time.Time{}
+	err := g.ledger.Commit()
+	if err != nil {
+		for _, c := range g.admitted {
+			g.forget(c)
+		}
+		g.admitted = g.admitted[:0]
+		return g.troubled(err)
+	}
+	g.trouble = ""
+	clear(g.admitted)
+	g.admitted = g.admitted[:0]
+	return nil
+}
+
+// troubled sorts an error of the store: full and busy heal in place.
+func (g *Gate) troubled(err error) error {
+	g.trouble = err.Error()
+	if errors.Is(err, store.ErrFull) || errors.Is(err, store.ErrBusy) {
+		return fmt.Errorf("%w: %w", refusal.StoreUnavailable, err)
+	}
+	return err
+}
+
+// Trouble says why calls can not be recorded at the moment, "" if they can.
+func (g *Gate) Trouble() string { return g.trouble }
+
+// OpenCalls counts the admitted calls without an outcome.
+func (g *Gate) OpenCalls() int { return len(g.open) }
+
+// Busy tells whether a connection of a set has an open call.
+func (g *Gate) Busy(set Set, conn ids.Connection) bool { return g.perConn[connKey{set, conn}] > 0 }
+
+func (g *Gate) rand() (r [10]byte) {
+	g.random(r[:])
+	return r
+}
+
+// forget takes a call out of memory; its record is the ledger's.
+func (g *Gate) forget(c *call) {
+	if _, ok := g.open[c.rec.ID]; !ok {
+		return
+	}
+	delete(g.open, c.rec.ID)
+	c.session.open--
+	k := connKey{c.set, c.rec.Connection}
+	if g.perConn[k]--; g.perConn[k] <= 0 {
+		delete(g.perConn, k)
+	}
+}
+
+// stateOf translates a bridge's word.
+func stateOf(o wire.Outcome) store.State {
+	switch o {
+	case wire.Completed:
+		return store.Completed
+	case wire.Failed:
+		return store.Failed
+	case wire.Cancelled:
+		return store.Cancelled
+	}
+	return store.Unknown
+}

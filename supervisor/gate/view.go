@@ -1,0 +1,160 @@
+package gate
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"slices"
+
+
+	"postern/bridge/wire"
+	"postern/ids"
+	"postern/policy"
+	"postern/policy/class"
+	"postern/supervisor/registry"
+)
+
+// entry is one tool of a project's own connections, under the name a runtime
+// would use for it.
+type entry struct {
+	name string
+	conn ids.Connection
+	tool string
+	pin  *registry.Pin
+	made int64
+}
+
+// entries lists the tools of the session's project: granted ones by the name they
+// are served under, the others by their own name where no other tool has it, else
+// by connection and name. Connections come in the order they were made, tools in
+// the server's.
+func (g *Gate) entries(s *session) []entry {
+	v := g.reg.View(s.set.Project)
+	conns := make([]*registry.Connected, 0, len(v.Connections))
+	for _, c := range v.Connections {
+		conns = append(conns, c)
+	}
+	slices.SortFunc(conns, func(a, b *registry.Connected) int {
+		return cmp.Or(cmp.Compare(a.Created, b.Created), cmp.Compare(a.ID, b.ID))
+	})
+	var out []entry
+	taken := map[string]bool{}
+	for name := range v.Names {
+		taken[name] = true
+	}
+	for _, c := range conns {
+		cat := g.reg.Catalogue(c.Accepted)
+		if cat == nil {
+			continue
+		}
+		label := g.reg.Root().Servers[c.Server].Label
+		for _, tool := range cat.Order {
+			e := entry{conn: c.ID, tool: tool, pin: cat.Tools[tool]}
+			if gr := c.Grants[tool]; gr != nil {
+				e.name = gr.Served
+			} else if e.name = tool; taken[tool] && v.Names[tool] != (registry.Name{Connection: c.ID, Tool: tool}) {
+				e.name = label + "." + tool
+			} else {
+				taken[tool] = true
+			}
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// View lists the project's own tools for a session: those that may be called now
+// with their definitions, the others only so that the bridge can ask about them
+// by the right name. What a name outside the list means is asked by Admit.
+func (g *Gate) View(id ids.Session) []wire.Tool {
+	s := g.sessions[id]
+	if s == nil {
+		return nil
+	}
+	var out []wire.Tool
+	for _, e := range g.entries(s) {
+		g.question(s, e.conn, e.tool, "")
+		g.facts.Limits = policy.WithinLimits // a busy moment hides no tool
+		t := wire.Tool{Name: e.name, Connection: e.conn, Tool: e.tool}
+		if policy.Decide(&g.facts).Allow && e.pin != nil {
+			t.Callable, t.Definition = true, e.pin.Raw
+		}
+		out = append(out, t)
+	}
+	return out
+}
+
+// Listed compares what a running instance lists with the pins of its revision. A
+// tool that differs or is missing is kept from being called until the server says
+// what was pinned again; nothing else follows from a bridge's catalogue. It
+// tells whether anything changed.
+func (g *Gate) Listed(conn ids.Connection, rev ids.Revision, data []byte) (bool, error) {
+	defs, err := wire.Definitions(data)
+	if err != nil {
+		return false, err
+	}
+	said := make(map[string]registryDigest, len(defs))
+	for _, d := range defs {
+		said[d.Tool] = sha256.Sum256(d.Raw)
+	}
+	drift := map[string]bool{}
+	if cat := g.reg.Catalogue(rev); cat != nil {
+		for tool, pin := range cat.Tools {
+			if pin.Quarantine == "" && said[tool] != pin.Digest {
+				drift[tool] = true
+			}
+		}
+	}
+	was := g.drift[conn]
+	changed := len(was) != len(drift)
+	for tool := range drift {
+		changed = changed || !was[tool]
+	}
+	if g.drift[conn] = drift; len(drift) == 0 {
+		delete(g.drift, conn)
+	}
+	return changed, nil
+}
+
+type registryDigest = [sha256.Size]byte
+
+// Pins makes the pins of a probe's catalogue.
+func Pins(data []byte, kept []wire.Quarantined) ([]registry.Pin, error) {
+	defs, err := wire.Definitions(data)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]registry.Pin, 0, len(defs)+len(kept))
+	for _, d := range defs {
+		p := registry.Pin{Tool: d.Tool, Raw: d.Raw, Digest: sha256.Sum256(d.Raw), ReadOnly: claim(d.ReadOnly), Destructive: claim(d.Destructive)}
+		if !registry.Servable(d.Tool) {
+			p.Quarantine = "its name is not 1 to 64 letters, digits, '_', '-' and '.'"
+		}
+		out = append(out, p)
+	}
+	for _, q := range kept {
+		if q.Tool != "" && !slices.ContainsFunc(out, func(p registry.Pin) bool { return p.Tool == q.Tool }) {
+			out = append(out, registry.Pin{Tool: q.Tool, Quarantine: q.Reason})
+		}
+	}
+	return out, nil
+}
+
+func claim(h wire.Hint) uint8 {
+	switch h {
+	case wire.Yes:
+		return uint8(class.Yes)
+	case wire.No:
+		return uint8(class.No)
+	}
+	return uint8(class.Unsaid)
+}
+
+// ToolState is what may be told of one tool of a connection without a session.
+type ToolState struct {
+	Tool  registry.Tool
+	Name  string
+	Drift bool
+}
+
+// Drifted tells whether the running server last listed another definition.
+func (g *Gate) Drifted(conn ids.Connection, tool string) bool { return g.drift[conn][tool] }

@@ -1,0 +1,177 @@
+package workers
+
+import (
+	"context"
+	"time"
+
+	"postern/bridge/wire"
+	"postern/ids"
+	"postern/refusal"
+	"postern/supervisor/gate"
+)
+
+// Narrowed is what came of a narrowing change.
+type Narrowed struct {
+	Stands   []gate.Stand // calls admitted before, which the change no longer allows
+	Sessions int          // told to end
+	Fenced   int          // bridges that acknowledged
+	Killed   int          // bridges that did not, and were ended
+}
+
+// fence waits for the bridges of a project to acknowledge.
+type fence struct {
+	until time.Time // then what has not answered is killed
+	kill  time.Time // then nobody waits any more
+	left  map[*set]uint64
+	dying map[ids.Jail]bool
+	out   Narrowed
+	done  chan struct{}
+}
+
+// Narrow runs change on the loop and, when it worked, reconsiders every open call
+// and session of the projects it touches, cancels and ends what is no longer
+// allowed, and returns when each affected bridge has acknowledged its fence or
+// is ended. No admission that the change forbids succeeds after it returned.
+func (w *Workers) Narrow(ctx context.Context, change func() ([]ids.Project, error)) (Narrowed, error) {
+	var f *fence
+	var failed error
+	if err := w.Do(ctx, func() {
+		projects, err := change()
+		if err != nil {
+			failed = err
+			return
+		}
+		f = w.raise(projects)
+	}); err != nil {
+		return Narrowed{}, err
+	}
+	if failed != nil {
+		return Narrowed{}, failed
+	}
+	select {
+	case <-f.done:
+	case <-w.over:
+		// The loop is gone, and every jail with it.
+	}
+	return f.out, nil
+}
+
+// raise reconsiders the projects and sends the fences. It runs on the loop, after
+// the change is durable and in memory.
+func (w *Workers) raise(projects []ids.Project) *fence {
+	now := time.Now()
+	f := &fence{until: now.Add(FenceWait), kill: now.Add(FenceWait + KillWait), left: map[*set]uint64{}, dying: map[ids.Jail]bool{}, done: make(chan struct{})}
+	for _, p := range projects {
+		w.reconsider(p, &f.out)
+		for _, s := range w.sets {
+			if s.key.Project != p || s.ended || !s.ready {
+				continue
+			}
+			s.fence++
+			w.tell(s, wire.Fence{N: s.fence})
+			if s.ended {
+				f.out.Killed++
+				f.dying[s.jail] = true
+				continue
+			}
+			f.left[s] = s.fence
+		}
+		w.changed(p)
+	}
+	w.fences[f] = true
+	f.settle(w)
+	return f
+}
+
+// reconsider asks the gate again about everything of a project that is open.
+func (w *Workers) reconsider(p ids.Project, out *Narrowed) {
+	r := w.gate.Reconsider(p)
+	for i, st := range r.Calls {
+		r.Calls[i].CancelSent = w.cancel(st.Set, st.Call, st.Code)
+	}
+	for _, s := range r.Sessions {
+		w.endSession(s.Set, s.Session, s.Code)
+		out.Sessions++
+	}
+	for _, c := range r.Stale {
+		w.Drop(p, c)
+	}
+	out.Stands = append(out.Stands, r.Calls...)
+	if r.Gone {
+		for _, s := range w.sets {
+			if s.key.Project == p {
+				w.endSetWith(s, "its project is gone", refusal.ProjectDeleted)
+			}
+		}
+		w.unlisten(p)
+	}
+}
+
+// Reconsider is reconsider for every project, after the root facts changed.
+func (w *Workers) Reconsider() {
+	seen := map[ids.Project]bool{}
+	for key := range w.sets {
+		if key.Project != "" && !seen[key.Project] {
+			seen[key.Project] = true
+			w.raise([]ids.Project{key.Project})
+		}
+	}
+}
+
+// changed tells the bridges of a project that their views may differ now.
+func (w *Workers) changed(p ids.Project) {
+	for _, s := range w.sets {
+		if s.key.Project == p && s.ready && !s.ended {
+			w.tell(s, wire.Changed{})
+		}
+	}
+}
+
+// Changed is changed for other packages' changes that widen.
+func (w *Workers) Changed(p ids.Project) { w.changed(p) }
+
+func (w *Workers) fenced(s *set, n uint64) {
+	for f := range w.fences {
+		if want, ok := f.left[s]; ok && n >= want {
+			delete(f.left, s)
+			f.out.Fenced++
+			f.settle(w)
+		}
+	}
+}
+
+func (f *fence) exited(w *Workers, j ids.Jail) {
+	if f.dying[j] {
+		delete(f.dying, j)
+		f.settle(w)
+	}
+}
+
+func (f *fence) tick(w *Workers, now time.Time) {
+	if now.After(f.until) {
+		for s := range f.left {
+			delete(f.left, s)
+			f.out.Killed++
+			f.dying[s.jail] = true
+			w.log.Warn("a bridge did not acknowledge a fence and is ended", "project", s.key.Project, "jail", s.jail)
+			w.endSet(s, "it did not acknowledge a fence")
+		}
+	}
+	if now.After(f.kill) {
+		clear(f.dying) // posternd quarantines what cannot be killed; its wire is closed
+	}
+	f.settle(w)
+}
+
+func (f *fence) settle(w *Workers) {
+	for s := range f.left {
+		if s.ended { // it died by itself meanwhile; its wire is closed
+			delete(f.left, s)
+			f.out.Killed++
+		}
+	}
+	if len(f.left) == 0 && len(f.dying) == 0 && w.fences[f] {
+		delete(w.fences, f)
+		close(f.done)
+	}
+}

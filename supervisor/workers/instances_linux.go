@@ -1,0 +1,195 @@
+package workers
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"postern/bridge/wire"
+	"postern/ids"
+	"postern/refusal"
+	"postern/supervisor/order"
+)
+
+// start asks for the server of a connection on behalf of one call. The gate is
+// asked first what an admission would be asked, so that a refused call starts
+// nothing.
+func (w *Workers) start(s *set, m wire.Start) {
+	refuse := func(code refusal.Code, text string) {
+		w.tell(s, wire.NotStarted{Seq: m.Seq, Session: m.Session, Connection: m.Connection, Code: code, Text: clip(text)})
+	}
+	if !s.sessions[m.Session] {
+		refuse(refusal.SessionEnded, "")
+		return
+	}
+	plan, code := w.gate.MayStart(s.key, m)
+	if code != "" {
+		refuse(code, "")
+		return
+	}
+	inst := s.insts[m.Connection]
+	if inst == nil {
+		inst = &instance{conn: m.Connection, set: s}
+		s.insts[m.Connection] = inst
+	}
+	if inst.state == instReady && inst.revision != plan.Revision {
+		w.stopInstance(inst, 0)
+	}
+	now := time.Now()
+	switch {
+	case inst.state == instReady, inst.state == instListing:
+		return // Started was sent; the bridge goes on by itself
+	case inst.state == instLaunching:
+		inst.waiting = append(inst.waiting, waiter{m.Seq, m.Session})
+		return
+	case inst.state == instEnding:
+		refuse(refusal.Busy, "the former instance is still ending")
+		return
+	case now.Before(inst.back.until):
+		refuse(refusal.LimitStarts, inst.back.lastErr)
+		return
+	}
+	inst.state, inst.since, inst.used = instLaunching, now, now
+	inst.server, inst.revision = plan.Server, plan.Revision
+	inst.stopMs, inst.idleMs = plan.StopMs, plan.IdleMs
+	inst.waiting = append(inst.waiting[:0], waiter{m.Seq, m.Session})
+	inst.data, inst.parts = nil, 0
+	w.ask(func(seq uint64) order.Up {
+		return order.LaunchServer{Seq: seq, Project: s.key.Project, Set: s.key.Number, Server: plan.Server, Revision: plan.Revision}
+	}, func(d order.Down, fds []int) { w.serverLaunched(inst, plan.StartMs, d, fds) })
+}
+
+func (w *Workers) serverLaunched(inst *instance, startMs int64, m order.Down, fds []int) {
+	defer closeAll(fds) // the bridge has its copies once they are sent
+	l, ok := m.(order.Launched)
+	if !ok || len(fds) != 3 {
+		code, text := refusal.ServerUnavailable, "posternd did not answer in time"
+		if n, ok := m.(order.NotLaunched); ok {
+			code, text = n.Code, n.Text
+		}
+		w.log.Warn("a tool server was not started", "project", inst.set.key.Project, "connection", inst.conn, "code", code, "reason", text)
+		inst.state = instIdle
+		inst.back.failed(time.Now(), text)
+		for _, wt := range inst.waiting {
+			w.tell(inst.set, wire.NotStarted{Seq: wt.seq, Session: wt.session, Connection: inst.conn, Code: code, Text: clip(text)})
+		}
+		inst.waiting = nil
+		return
+	}
+	inst.jail = l.Jail
+	w.jails[l.Jail] = owner{set: inst.set, inst: inst}
+	if inst.set.ended || inst.state != instLaunching {
+		w.stopJail(l.Jail, 0)
+		return
+	}
+	inst.state, inst.since = instListing, time.Now()
+	inst.waiting = nil
+	w.tell(inst.set, wire.Started{Connection: inst.conn, Instance: inst.jail, Revision: inst.revision, StartMs: startMs}, fds...)
+}
+
+// catalogue collects the parts of what an instance lists. When they are whole the
+// gate compares them with the pins, and only then is the instance ready.
+func (w *Workers) catalogue(s *set, m wire.Catalogue) error {
+	if s.probe != nil {
+		return s.probe.catalogue(w, s, m)
+	}
+	inst := s.insts[m.Connection]
+	if inst == nil || inst.jail != m.Instance || (inst.state != instListing && inst.state != instReady) {
+		return nil // it has ended meanwhile
+	}
+	whole, err := inst.collect(m)
+	if err != nil {
+		return err
+	}
+	if !whole {
+		return nil
+	}
+	data := inst.data
+	inst.data, inst.parts = nil, 0
+	if m.Error != "" {
+		inst.back.failed(time.Now(), m.Error)
+		w.log.Warn("a tool server did not list its tools", "project", s.key.Project, "connection", inst.conn, "reason", m.Error)
+		w.stopInstance(inst, 0)
+		return nil
+	}
+	changed, err := w.gate.Listed(inst.conn, inst.revision, data)
+	if err != nil {
+		inst.back.failed(time.Now(), err.Error())
+		w.stopInstance(inst, 0)
+		return nil
+	}
+	inst.state = instReady
+	if changed {
+		w.changed(s.key.Project)
+	}
+	return nil
+}
+
+// collect adds one part; whole tells that it was the last.
+func (i *instance) collect(m wire.Catalogue) (whole bool, err error) {
+	if m.Part != i.parts || len(i.data)+len(m.Data) > wire.MaxCatalogue {
+		return false, errParts
+	}
+	i.parts++
+	i.data = append(i.data, m.Data...)
+	return m.Last, nil
+}
+
+// stopInstance ends a tool server's jail. Its wire ends are the bridge's, which
+// is told when the jail is gone.
+func (w *Workers) stopInstance(inst *instance, grace time.Duration) {
+	switch inst.state {
+	case instIdle, instEnding:
+		return
+	case instLaunching:
+		inst.state = instEnding // serverLaunched ends it
+		return
+	}
+	inst.state = instEnding
+	if inst.stopMs > 0 && grace > 0 {
+		grace = time.Duration(inst.stopMs) * time.Millisecond
+	}
+	w.stopJail(inst.jail, grace)
+}
+
+func (w *Workers) instanceGone(inst *instance, why string) {
+	now := time.Now()
+	ending := inst.state == instEnding
+	jail := inst.jail
+	inst.state, inst.jail = instIdle, ""
+	if !ending {
+		inst.back.ended(now, now.Sub(inst.since), why)
+		if inst.back.fails == 1 {
+			inst.back.until = now // one loss is not yet a storm
+		}
+		inst.back.restarts++
+		w.log.Warn("a tool server ended", "project", inst.set.key.Project, "connection", inst.conn, "jail", jail, "how", why)
+	}
+	w.tell(inst.set, wire.Exited{Connection: inst.conn, Instance: jail, How: clip(why)})
+}
+
+// Drop ends the instances of a connection, in every set of the project. It is
+// called on the loop after a change that makes them stale.
+func (w *Workers) Drop(project ids.Project, conn ids.Connection) {
+	for _, s := range w.sets {
+		if s.key.Project == project {
+			if inst := s.insts[conn]; inst != nil {
+				w.stopInstance(inst, 0)
+			}
+		}
+	}
+}
+
+func clip(s string) string {
+	if len(s) > wire.MaxText {
+		return s[:wire.MaxText]
+	}
+	return s
+}
+
+// answerError writes the one line that a connector gets when it is not bound.
+// The descriptor is a connection that nobody else writes to; a peer that does
+// not read loses the line.
+func answerError(fd int, code refusal.Code, detail string) {
+	unix.SendmsgN(fd, bindError(code, detail), nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+}

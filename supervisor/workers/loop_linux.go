@@ -1,0 +1,357 @@
+package workers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+	"golang.org/x/sys/unix"
+
+	"postern/bridge/wire"
+	"postern/ids"
+	"postern/refusal"
+	"postern/supervisor/gate"
+	"postern/supervisor/order"
+)
+
+// maxBinding bounds the goroutines that read bind lines.
+const maxBinding = 512
+
+// New makes the loop; it starts nothing and owns cfg.Orders from now on.
+func New(cfg Config) (*Workers, error) {
+	ep, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("epoll_create1: %w", err)
+	}
+	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		unix.Close(ep)
+		return nil, fmt.Errorf("eventfd: %w", err)
+	}
+	w := &Workers{
+		cfg: cfg, over: make(chan struct{}), gate: cfg.Gate, log: cfg.Log, orders: link{fd: cfg.Orders}, ep: ep, wake: wake,
+		asked: map[uint64]asked{}, jails: map[ids.Jail]owner{}, sets: map[gate.Set]*set{}, byFD: map[int]*set{},
+		listeners: map[int]ids.Project{}, fences: map[*fence]bool{}, restarts: map[gate.Set]*backoff{},
+		binding: binding{byUID: map[uint32]int{}, all: semaphore.NewWeighted(maxBinding)},
+	}
+	for _, fd := range []int{wake, cfg.Orders} {
+		if err := w.watch(fd); err != nil {
+			unix.Close(ep)
+			unix.Close(wake)
+			return nil, err
+		}
+	}
+	return w, nil
+}
+
+func (w *Workers) watch(fd int) error {
+	if err := unix.EpollCtl(w.ep, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)}); err != nil {
+		return fmt.Errorf("epoll_ctl: %w", err)
+	}
+	return nil
+}
+
+// Post runs fn on the loop. It returns false when the loop has ended.
+func (w *Workers) Post(fn func()) bool {
+	w.posts.mu.Lock()
+	defer w.posts.mu.Unlock()
+	if w.posts.shut {
+		return false
+	}
+	w.posts.fns = append(w.posts.fns, fn)
+	if len(w.posts.fns) == 1 {
+		var one = [8]byte{1}
+		unix.Write(w.wake, one[:])
+	}
+	return true
+}
+
+// Do runs fn on the loop and waits for its end.
+func (w *Workers) Do(ctx context.Context, fn func()) error {
+	done := make(chan struct{})
+	if !w.Post(func() { fn(); close(done) }) {
+		return refusal.Draining
+	}
+	select {
+	case <-done:
+		return nil
+	case <-w.over:
+		return refusal.Draining
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Run is the loop. It returns when ctx ends, or when posternd or the store is lost.
+func (w *Workers) Run(ctx context.Context) error {
+	defer w.shut()
+	stop := context.AfterFunc(ctx, func() { w.Post(func() {}) })
+	defer stop()
+	if err := w.order(order.Ready{}); err != nil {
+		return err
+	}
+	events := make([]unix.EpollEvent, 256)
+	buf := make([]byte, wire.MaxMessage+1)
+	next := time.Now().Add(TickEvery)
+	for ctx.Err() == nil {
+		wait := max(time.Until(next), 0).Milliseconds()
+		if w.gate.Pending() {
+			wait = min(wait, 50)
+		}
+		n, err := unix.EpollWait(w.ep, events, int(wait))
+		if err != nil && err != unix.EINTR {
+			return fmt.Errorf("epoll_wait: %w", err)
+		}
+		for _, fn := range w.posts.take() {
+			fn()
+		}
+		for _, e := range events[:max(n, 0)] {
+			if err := w.hear(int(e.Fd), buf); err != nil {
+				return err
+			}
+		}
+		if err := w.commit(); err != nil {
+			return err
+		}
+		if now := time.Now(); !now.Before(next) {
+			next = now.Add(TickEvery)
+			w.tick(now)
+			if err := w.commit(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (w *Workers) hear(fd int, buf []byte) error {
+	switch {
+	case fd == w.wake:
+		var b [8]byte
+		unix.Read(w.wake, b[:])
+	case fd == w.orders.fd:
+		return w.hearPosternd(buf)
+	case w.byFD[fd] != nil:
+		w.hearBridge(w.byFD[fd], buf)
+	default:
+		if project, ok := w.listeners[fd]; ok {
+			w.accept(fd, project)
+		}
+	}
+	return nil
+}
+
+// commit makes the admissions of this turn durable and only then sends them.
+func (w *Workers) commit() error {
+	err := w.gate.Commit()
+	if err != nil && !errors.Is(err, refusal.StoreUnavailable) {
+		return err
+	}
+	for _, a := range w.answers {
+		if a.set.ended {
+			continue
+		}
+		msg := a.msg
+		if adm, ok := msg.(wire.Admitted); ok && err != nil {
+			msg = wire.Refused{Seq: adm.Seq, Code: refusal.StoreUnavailable}
+		}
+		w.tell(a.set, msg)
+	}
+	w.answers = w.answers[:0]
+	return nil
+}
+
+func (w *Workers) hearBridge(s *set, buf []byte) {
+	for range MaxPerTurn {
+		n, err := s.link.recv(buf)
+		if err == nil && n == 0 {
+			return
+		}
+		if err != nil {
+			w.endSet(s, "its wire closed")
+			return
+		}
+		m, err := wire.DecodeUp(buf[:n])
+		if err == nil {
+			err = w.handle(s, m)
+		}
+		if err != nil {
+			w.log.Warn("a bridge broke the protocol", "project", s.key.Project, "jail", s.jail, "error", err)
+			w.endSet(s, "it broke the protocol")
+			return
+		}
+		if s.ended {
+			return
+		}
+	}
+}
+
+// handle acts on one message of a bridge. An error ends the bridge.
+func (w *Workers) handle(s *set, m wire.Up) error {
+	if _, ok := m.(wire.Hello); ok == s.ready {
+		return fmt.Errorf("%T out of order", m)
+	}
+	switch m := m.(type) {
+	case wire.Hello:
+		w.bridgeReady(s)
+	case wire.View:
+		w.view(s, m)
+	case wire.Start:
+		w.start(s, m)
+	case wire.Catalogue:
+		return w.catalogue(s, m)
+	case wire.Admit:
+		w.admit(s, m)
+	case wire.Ended:
+		return w.gate.Ended(s.key, m)
+	case wire.SessionEnded:
+		w.sessionEnded(s, m)
+	case wire.Denied:
+		if s.sessions[m.Session] {
+			w.gate.Denied(m)
+		}
+	case wire.Fenced:
+		w.fenced(s, m.N)
+	}
+	return nil
+}
+
+func (w *Workers) admit(s *set, m wire.Admit) {
+	if !s.sessions[m.Session] {
+		w.answers = append(w.answers, answer{s, wire.Refused{Seq: m.Seq, Code: refusal.SessionEnded}})
+		return
+	}
+	var running ids.Revision
+	inst := s.insts[m.Connection]
+	if inst != nil && inst.state == instReady && inst.jail == m.Instance {
+		running = inst.revision
+	}
+	d := w.gate.Admit(s.key, m, running)
+	if d.Code != "" {
+		w.answers = append(w.answers, answer{s, wire.Refused{Seq: m.Seq, Code: d.Code}})
+		return
+	}
+	inst.calls++
+	inst.used = time.Now()
+	w.answers = append(w.answers, answer{s, wire.Admitted{Seq: m.Seq, Call: d.Call, DeadlineMs: d.Limit.Milliseconds()}})
+}
+
+// view answers with the tools of the session: small ones in the message, large ones by memfd.
+func (w *Workers) view(s *set, m wire.View) {
+	if !s.sessions[m.Session] {
+		w.tell(s, wire.ViewIs{Session: m.Session, Seq: m.Seq})
+		return
+	}
+	tools := w.gate.View(m.Session)
+	size := 0
+	for _, t := range tools {
+		size += len(t.Definition) + len(t.Name) + len(t.Tool) + 128
+	}
+	if size <= wire.MaxInline {
+		w.tell(s, wire.ViewIs{Session: m.Session, Seq: m.Seq, Tools: tools})
+		return
+	}
+	raw, err := wire.EncodeTools(tools)
+	if err != nil {
+		w.log.Error("a view could not be encoded", "project", s.key.Project, "error", err)
+		w.tell(s, wire.ViewIs{Session: m.Session, Seq: m.Seq})
+		return
+	}
+	fd, err := sealed("view", raw)
+	if err != nil {
+		w.log.Error("a view could not be handed over", "project", s.key.Project, "error", err)
+		w.tell(s, wire.ViewIs{Session: m.Session, Seq: m.Seq})
+		return
+	}
+	defer unix.Close(fd)
+	w.tell(s, wire.ViewIs{Session: m.Session, Seq: m.Seq, Memfd: true}, fd)
+}
+
+// tell sends to a bridge; one that does not read is ended.
+func (w *Workers) tell(s *set, m wire.Down, fds ...int) {
+	if s.ended || s.link.fd < 0 {
+		return
+	}
+	if err := s.link.tell(m, fds...); err != nil {
+		w.log.Warn("a bridge could not be told", "project", s.key.Project, "jail", s.jail, "message", fmt.Sprintf("%T", m), "error", err)
+		w.endSet(s, "it did not read")
+	}
+}
+
+// tick looks at everything that has a time.
+func (w *Workers) tick(now time.Time) {
+	for seq, a := range w.asked {
+		if now.After(a.until) {
+			delete(w.asked, seq)
+			a.then(nil, nil)
+		}
+	}
+	for _, late := range w.gate.Late(now) {
+		switch {
+		case now.Sub(late.Deadline) < EndGrace:
+			if late.First {
+				w.cancel(late.Set, late.Call, refusal.CallTimeout)
+			}
+		default:
+			w.gate.Abandon(late.Call, refusal.CallTimeout)
+			if s := w.sets[late.Set]; s != nil {
+				if inst := s.insts[late.Connection]; inst != nil {
+					w.log.Warn("a call outlived its limit; its server is ended", "call", late.Call, "connection", late.Connection)
+					w.stopInstance(inst, 0)
+				}
+			}
+		}
+	}
+	for _, s := range w.sets {
+		w.tickSet(s, now)
+	}
+	for f := range w.fences {
+		f.tick(w, now)
+	}
+}
+
+func (w *Workers) tickSet(s *set, now time.Time) {
+	switch {
+	case s.ended:
+	case !s.ready && now.Sub(s.since) > BridgeStart:
+		w.endSet(s, "it did not start in time")
+	case s.ready && s.probe == nil && len(s.sessions) == 0 && len(s.waiting) == 0 && !s.idle.IsZero() && now.Sub(s.idle) > BridgeIdle:
+		w.endSet(s, "it was idle")
+	default:
+		for _, inst := range s.insts {
+			if inst.state == instReady && inst.idleMs > 0 && now.Sub(inst.used) > time.Duration(inst.idleMs)*time.Millisecond && !w.gate.Busy(s.key, inst.conn) {
+				w.stopInstance(inst, StopGrace)
+			}
+		}
+	}
+}
+
+func (w *Workers) cancel(key gate.Set, call ids.Call, code refusal.Code) bool {
+	s := w.sets[key]
+	if s == nil || s.ended {
+		return false
+	}
+	w.tell(s, wire.Cancel{Call: call, Code: code})
+	return !s.ended
+}
+
+func (w *Workers) shut() {
+	w.posts.mu.Lock()
+	w.posts.shut = true
+	w.posts.mu.Unlock()
+	close(w.over)
+	for _, s := range w.sets {
+		for _, b := range s.waiting {
+			unix.Close(b.fd)
+		}
+		s.link.close()
+	}
+	for fd := range w.listeners {
+		unix.Close(fd)
+	}
+	w.orders.close()
+	unix.Close(w.ep)
+	unix.Close(w.wake)
+}

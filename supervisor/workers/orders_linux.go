@@ -1,0 +1,147 @@
+package workers
+
+import (
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"postern/ids"
+	"postern/supervisor/order"
+)
+
+// order sends one order to posternd. posternd reads at once; where it does not,
+// the authority ends, and everything with it.
+func (w *Workers) order(m order.Up) error {
+	b, err := order.EncodeUp(m)
+	if err != nil {
+		return err
+	}
+	if err := w.orders.send(b); err != nil {
+		return fmt.Errorf("order %T: %w", m, err)
+	}
+	return nil
+}
+
+// ask sends an order and keeps what to do with its answer.
+func (w *Workers) ask(make func(seq uint64) order.Up, then func(order.Down, []int)) {
+	w.seq++
+	w.asked[w.seq] = asked{until: time.Now().Add(OrderWait), then: then}
+	if err := w.order(make(w.seq)); err != nil {
+		w.log.Error("posternd did not take an order", "error", err)
+	}
+}
+
+func (w *Workers) hearPosternd(buf []byte) error {
+	for {
+		n, fds, err := w.orders.recvWith(buf, 4)
+		if err != nil {
+			return fmt.Errorf("posternd: %w", err)
+		}
+		if n == 0 {
+			return nil
+		}
+		m, err := order.DecodeDown(buf[:n])
+		if err != nil {
+			closeAll(fds)
+			return fmt.Errorf("posternd: %w", err)
+		}
+		if want := order.Descriptors(m); want >= 0 && len(fds) != want {
+			closeAll(fds)
+			return fmt.Errorf("posternd: %T with %d descriptors", m, len(fds))
+		}
+		if err := w.obey(m, fds); err != nil {
+			return err
+		}
+	}
+}
+
+// obey acts on one message of posternd and owns fds.
+func (w *Workers) obey(m order.Down, fds []int) error {
+	switch m := m.(type) {
+	case order.Facts:
+		defer unix.Close(fds[0])
+		raw, err := readAll(fds[0], order.MaxRoot)
+		if err != nil {
+			return fmt.Errorf("root facts: %w", err)
+		}
+		root, err := order.DecodeRoot(raw)
+		if err != nil {
+			return err
+		}
+		if err := w.cfg.Facts(root); err != nil {
+			return fmt.Errorf("root facts: %w", err)
+		}
+		w.Reconsider()
+		return w.order(order.FactsAck{Version: m.Version})
+	case order.Control:
+		w.cfg.Control(fds[0])
+	case order.ProjectSocket:
+		return w.listen(fds[0], m.Project)
+	case order.Exited:
+		w.exited(m)
+	case order.Launched:
+		w.answered(m.Seq, m, fds)
+	case order.NotLaunched:
+		w.answered(m.Seq, m, nil)
+	case order.TokenFileIs:
+		w.answered(m.Seq, m, fds)
+	case order.Done:
+		w.answered(m.Seq, m, nil)
+	case order.Stats:
+		w.stats(m)
+	}
+	return nil
+}
+
+func (w *Workers) answered(seq uint64, m order.Down, fds []int) {
+	a, ok := w.asked[seq]
+	if !ok {
+		// Its time was over. A jail that came too late must not live.
+		closeAll(fds)
+		if l, ok := m.(order.Launched); ok {
+			w.stopJail(l.Jail, 0)
+			if l.Bridge != "" {
+				w.stopJail(l.Bridge, 0)
+			}
+		}
+		return
+	}
+	delete(w.asked, seq)
+	a.then(m, fds)
+}
+
+func (w *Workers) stopJail(j ids.Jail, grace time.Duration) {
+	if err := w.order(order.Stop{Jail: j, GraceMs: grace.Milliseconds()}); err != nil {
+		w.log.Error("posternd did not take an order", "error", err)
+	}
+}
+
+func (w *Workers) listen(fd int, project ids.Project) error {
+	if err := unix.SetNonblock(fd, true); err != nil {
+		unix.Close(fd)
+		return fmt.Errorf("project socket: %w", err)
+	}
+	for old, p := range w.listeners {
+		if p == project {
+			delete(w.listeners, old)
+			unix.Close(old)
+		}
+	}
+	if err := w.watch(fd); err != nil {
+		unix.Close(fd)
+		return err
+	}
+	w.listeners[fd] = project
+	return nil
+}
+
+// unlisten closes a retired project's socket.
+func (w *Workers) unlisten(project ids.Project) {
+	for fd, p := range w.listeners {
+		if p == project {
+			delete(w.listeners, fd)
+			unix.Close(fd)
+		}
+	}
+}

@@ -1,0 +1,219 @@
+package workers
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"postern/bridge/wire"
+	"postern/ids"
+	"postern/refusal"
+	"postern/supervisor/gate"
+	"postern/supervisor/order"
+)
+
+// ProbeWait bounds a whole probe.
+const ProbeWait = 60 * time.Second
+
+// probe is a fresh bridge with no session and no project, and the probed server.
+type probe struct {
+	inst    *instance
+	set     *set
+	fds     []int // the server's, until the bridge has them
+	startMs int64
+	done    chan Probed
+	told    bool
+}
+
+// Probed is what a probe found: the joined data of its catalogue and the tools
+// that were kept out of it.
+type Probed struct {
+	Data   []byte
+	Kept   []wire.Quarantined
+	reason string
+}
+
+// Probe launches the revision in an empty workspace and returns what it lists, or
+// an error that says why there is nothing. conn is a fresh id that names the
+// server to the probe's bridge. Both jails are told to end before it returns.
+func (w *Workers) Probe(ctx context.Context, server ids.Server, revision ids.Revision, conn ids.Connection, startMs int64) (Probed, error) {
+	p := &probe{startMs: startMs, done: make(chan Probed, 1)}
+	if err := w.Do(ctx, func() {
+		if w.draining {
+			p.over("Postern is draining")
+			return
+		}
+		s := &set{key: gate.Set{}, link: link{fd: -1}, since: time.Now(), sessions: map[ids.Session]bool{}, insts: map[ids.Connection]*instance{}, probe: p}
+		p.set = s
+		p.inst = &instance{conn: conn, server: server, revision: revision, set: s}
+		s.insts[conn] = p.inst
+		w.ask(func(seq uint64) order.Up {
+			return order.LaunchProbe{Seq: seq, Server: server, Revision: revision}
+		}, func(m order.Down, fds []int) { p.launched(w, m, fds) })
+	}); err != nil {
+		return Probed{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, ProbeWait)
+	defer cancel()
+	var out Probed
+	select {
+	case out = <-p.done:
+	case <-w.over:
+		return Probed{}, refusal.Draining
+	case <-ctx.Done():
+		out.reason = "the probe took too long"
+	}
+	w.Post(func() {
+		if p.set != nil {
+			w.endSet(p.set, "the probe is over")
+		}
+	})
+	if out.reason != "" {
+		return Probed{}, fmt.Errorf("probe: %s", out.reason)
+	}
+	return out, nil
+}
+
+func (p *probe) launched(w *Workers, m order.Down, fds []int) {
+	l, ok := m.(order.Launched)
+	if !ok || len(fds) != 4 {
+		closeAll(fds)
+		why := "posternd did not answer in time"
+		if n, ok := m.(order.NotLaunched); ok {
+			why = n.Text
+		}
+		p.set.lastErr = why
+		w.endSet(p.set, why)
+		return
+	}
+	p.set.jail, p.inst.jail = l.Bridge, l.Jail
+	p.inst.state = instListing
+	w.jails[l.Bridge], w.jails[l.Jail] = owner{set: p.set}, owner{set: p.set, inst: p.inst}
+	if p.set.ended {
+		closeAll(fds)
+		w.stopJail(l.Jail, 0)
+		w.stopJail(l.Bridge, 0)
+		return
+	}
+	p.fds = fds[1:]
+	w.adopt(p.set, fds[0])
+}
+
+// begin hands the server to the bridge.
+func (p *probe) begin(w *Workers, s *set) {
+	w.tell(s, wire.Started{Connection: p.inst.conn, Instance: p.inst.jail, Revision: p.inst.revision, StartMs: p.startMs}, p.fds...)
+	closeAll(p.fds)
+	p.fds = nil
+}
+
+func (p *probe) catalogue(w *Workers, s *set, m wire.Catalogue) error {
+	if m.Connection != p.inst.conn || m.Instance != p.inst.jail {
+		return errParts
+	}
+	whole, err := p.inst.collect(m)
+	if err != nil || !whole {
+		return err
+	}
+	if m.Error != "" {
+		p.over(m.Error)
+	} else if !p.told {
+		p.told = true
+		p.done <- Probed{Data: p.inst.data, Kept: m.Quarantined}
+	}
+	return nil
+}
+
+// over ends the probe without a catalogue; twice is harmless.
+func (p *probe) over(why string) {
+	closeAll(p.fds)
+	p.fds = nil
+	if !p.told {
+		p.told = true
+		p.done <- Probed{reason: why}
+	}
+}
+
+// TokenFile asks posternd for a file that only uid can read. The descriptor is
+// the caller's.
+func (w *Workers) TokenFile(ctx context.Context, task ids.Task, uid uint32) (fd int, path string, err error) {
+	type got struct {
+		fd   int
+		path string
+		err  error
+	}
+	done := make(chan got, 1)
+	if err := w.Do(ctx, func() {
+		w.ask(func(seq uint64) order.Up { return order.TokenFile{Seq: seq, Task: task, UID: uid} }, func(m order.Down, fds []int) {
+			switch m := m.(type) {
+			case order.TokenFileIs:
+				done <- got{fd: fds[0], path: m.Path}
+			case order.Done:
+				closeAll(fds)
+				done <- got{err: m.Code}
+			default:
+				closeAll(fds)
+				done <- got{err: refusal.Busy}
+			}
+		})
+	}); err != nil {
+		return -1, "", err
+	}
+	select {
+	case g := <-done:
+		return g.fd, g.path, g.err
+	case <-w.over:
+		return -1, "", refusal.Draining
+	}
+}
+
+// WriteTokenFile writes what TokenFile returned and closes it.
+func WriteTokenFile(fd int, text string) error {
+	defer unix.Close(fd)
+	b := []byte(text + "\n")
+	for len(b) > 0 {
+		n, err := unix.Write(fd, b)
+		if err != nil {
+			return fmt.Errorf("write token file: %w", err)
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
+// TokenGone asks posternd to remove a task's token file, if there is one.
+func (w *Workers) TokenGone(task ids.Task) { w.Post(func() { w.tokenGone(task) }) }
+
+func (w *Workers) tokenGone(task ids.Task) {
+	if err := w.order(order.TokenFileGone{Task: task}); err != nil {
+		w.log.Error("posternd did not take an order", "error", err)
+	}
+}
+
+// Retire asks posternd for a project's tombstone and waits for it.
+func (w *Workers) Retire(ctx context.Context, project ids.Project) error {
+	done := make(chan error, 1)
+	if err := w.Do(ctx, func() {
+		w.ask(func(seq uint64) order.Up { return order.Retire{Seq: seq, Project: project} }, func(m order.Down, fds []int) {
+			closeAll(fds)
+			if d, ok := m.(order.Done); ok {
+				if d.Code != "" {
+					done <- d.Code
+				} else {
+					done <- nil
+				}
+				return
+			}
+			done <- refusal.Busy
+		})
+	}); err != nil {
+		return err
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-w.over:
+		return refusal.Draining
+	}
+}

@@ -1,0 +1,119 @@
+package workers
+
+import (
+	"context"
+	"time"
+
+	"postern/ids"
+	"postern/refusal"
+	"postern/supervisor/order"
+)
+
+// Row is one live jail as ps shows it: posternd's measures and the loop's state.
+type Row struct {
+	order.JailRow
+	Connection ids.Connection
+	State      string
+	Calls      uint64
+	Restarts   int
+	Sessions   int
+	LastError  string
+}
+
+// statsWait is one Ps that collects the rows of posternd.
+type statsWait struct {
+	rows []order.JailRow
+	then func([]order.JailRow)
+}
+
+// Ps returns the live jails.
+func (w *Workers) Ps(ctx context.Context) ([]Row, error) {
+	done := make(chan []Row, 1)
+	if err := w.Do(ctx, func() {
+		sw := &statsWait{then: func(rows []order.JailRow) { done <- w.rows(rows) }}
+		w.seq++
+		w.asked[w.seq] = asked{until: time.Now().Add(OrderWait), then: w.statsThen(sw)}
+		if err := w.order(order.StatJails{Seq: w.seq}); err != nil {
+			w.log.Error("posternd did not take an order", "error", err)
+		}
+	}); err != nil {
+		return nil, err
+	}
+	select {
+	case rows := <-done:
+		return rows, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-w.over:
+		return nil, refusal.Draining
+	}
+}
+
+func (w *Workers) statsThen(sw *statsWait) func(order.Down, []int) {
+	return func(m order.Down, fds []int) {
+		closeAll(fds)
+		st, ok := m.(order.Stats)
+		if ok {
+			sw.rows = append(sw.rows, st.Rows...)
+		}
+		if !ok || st.Last {
+			sw.then(sw.rows)
+			return
+		}
+		w.asked[st.Seq] = asked{until: time.Now().Add(OrderWait), then: w.statsThen(sw)}
+	}
+}
+
+func (w *Workers) stats(m order.Stats) { w.answered(m.Seq, m, nil) }
+
+func (w *Workers) rows(jails []order.JailRow) []Row {
+	out := make([]Row, 0, len(jails))
+	for _, j := range jails {
+		r := Row{JailRow: j, State: "unknown"}
+		o := w.jails[j.Jail]
+		switch {
+		case o.inst != nil:
+			r.Connection, r.State, r.Calls = o.inst.conn, instStates[o.inst.state], o.inst.calls
+			r.Restarts, r.LastError = o.inst.back.restarts, o.inst.back.lastErr
+			r.Sessions = len(o.set.sessions)
+		case o.set != nil:
+			r.State = "starting"
+			if o.set.ready {
+				r.State = "ready"
+			}
+			if o.set.ended {
+				r.State = "ending"
+			}
+			r.Sessions, r.LastError = len(o.set.sessions), o.set.lastErr
+			if back := w.restarts[o.set.key]; back != nil {
+				r.Restarts = back.restarts
+				if r.LastError == "" {
+					r.LastError = back.lastErr
+				}
+			}
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// Counts is how much lives.
+type Counts struct{ Bridges, Servers, Sessions int }
+
+// Count counts; it runs on the loop.
+func (w *Workers) Count() Counts {
+	var c Counts
+	for _, s := range w.sets {
+		c.Bridges++
+		c.Sessions += len(s.sessions)
+		for _, inst := range s.insts {
+			if inst.state != instIdle {
+				c.Servers++
+			}
+		}
+	}
+	return c
+}
+
+// SetDraining refuses new bridges and sessions from now on.
+func (w *Workers) SetDraining() { w.draining = true }

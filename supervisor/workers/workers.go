@@ -1,0 +1,249 @@
+// Package workers is the authority's side of bridges: the loop that hears them,
+// posternd and new connections, the sessions it hands over, the tool servers it
+// has started, and the fences that end a revocation.
+//
+// It runs as the unprivileged authority. Whatever a bridge sends is hostile: it is
+// decoded strictly, checked against what this package itself handed to that
+// bridge, and a bridge that breaks the protocol or does not read is ended.
+// posternd is trusted; connecting peers are not.
+//
+// Everything here happens on one goroutine, the loop, in this order each turn:
+// functions posted by other goroutines, then what arrived, then one durable
+// commit of the admissions among it, then their answers. So the loop is the one
+// queue that orders admissions and every change.
+//
+// Invariants:
+//   - workers-1: Admitted is sent only after its record is durable.
+//   - workers-2: a session, an instance and a call are named only by the bridge they were handed to.
+//   - workers-3: a revocation returns only when every affected bridge has answered its fence or its wire is closed and its jail is ended.
+//   - workers-4: one bridge for each set and one instance for each connection of it; who asks while one starts waits for that one.
+//   - workers-5: the loop never waits for a bridge, a peer or posternd.
+//
+// It decides nothing: that is gate's. It starts nothing: that is posternd's.
+package workers
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"golang.org/x/sync/semaphore"
+
+	"postern/bridge/wire"
+	"postern/ids"
+	"postern/refusal"
+	"postern/supervisor/gate"
+	"postern/supervisor/order"
+)
+
+// Bounds, by name.
+const (
+	BindLine       = 4 << 10                // bytes of the bind line
+	BindWait       = 2 * time.Second        // for the bind line
+	BindPerUID     = 32                     // unbound connections of one uid
+	BridgeStart    = 15 * time.Second       // from the order to Hello
+	FenceWait      = 250 * time.Millisecond // for Fenced; then the jail is ended
+	EndGrace       = 5 * time.Second        // after a call's deadline, before its jail is ended
+	OrderWait      = 20 * time.Second       // for posternd's answer to a launch
+	KillWait       = 5 * time.Second        // for Exited after a kill
+	BridgeIdle     = 60 * time.Second       // without a session, then the bridge ends
+	StopGrace      = 2 * time.Second        // between a closed stdin and the kill
+	HealthyAfter   = 30 * time.Second       // uptime that forgets former failures
+	BackoffFirst   = time.Second            // after one failure
+	BackoffMost    = 60 * time.Second       // after many
+	TickEvery      = 100 * time.Millisecond // deadlines and idle times are looked at
+	MaxSets        = 4096                   // live bridges
+	MaxPerTurn     = 64                     // messages read from one bridge in a turn
+	MaxWaitingBind = 256                    // connections waiting for one bridge
+)
+
+// Config is what the loop needs.
+type Config struct {
+	Gate   *gate.Gate
+	Orders int // the pair with posternd; owned by the loop
+	Log    hclog.Logger
+	// Facts takes new root facts; it is called on the loop.
+	Facts func(order.Root) error
+	// Control takes the listening control socket, owned from then on by the callee.
+	Control func(fd int)
+}
+
+// Workers is the loop's state. Only Post and what is built on it may be used from
+// other goroutines.
+type Workers struct {
+	cfg   Config
+	gate  *gate.Gate
+	log   hclog.Logger
+	posts poster
+	over  chan struct{} // closed when the loop has ended
+
+	orders    link
+	ep        int
+	wake      int
+	seq       uint64
+	asked     map[uint64]asked // orders without an answer
+	jails     map[ids.Jail]owner
+	sets      map[gate.Set]*set
+	byFD      map[int]*set
+	listeners map[int]ids.Project
+	binding   binding
+	answers   []answer
+	fences    map[*fence]bool
+	restarts  map[gate.Set]*backoff
+	draining  bool
+}
+
+// asked is the continuation of one order. It gets posternd's answer, or nil when
+// the time is over; descriptors are its to keep or close.
+type asked struct {
+	until time.Time
+	then  func(m order.Down, fds []int)
+}
+
+// owner says what a live jail is: a set's bridge, an instance, or a probe's part.
+type owner struct {
+	set  *set
+	inst *instance
+}
+
+// set is one bridge: the sessions and instances of one ceiling of one project.
+type set struct {
+	key      gate.Set
+	jail     ids.Jail
+	link     link
+	ready    bool // Hello has come
+	ended    bool
+	probe    *probe // nil for a project's bridge
+	since    time.Time
+	idle     time.Time // when the last session ended; zero while there is one
+	waiting  []waitingBind
+	sessions map[ids.Session]bool
+	insts    map[ids.Connection]*instance
+	fence    uint64 // the last one sent
+	lastErr  string
+}
+
+// instance is one tool server of a set.
+type instance struct {
+	conn     ids.Connection
+	server   ids.Server
+	revision ids.Revision
+	jail     ids.Jail
+	set      *set
+	state    instState
+	since    time.Time
+	used     time.Time
+	waiting  []waiter
+	data     []byte // catalogue parts so far
+	parts    int
+	calls    uint64
+	back     backoff
+	stopMs   int64
+	idleMs   int64
+}
+
+type instState uint8
+
+const (
+	instIdle instState = iota
+	instLaunching
+	instListing
+	instReady
+	instEnding
+)
+
+var instStates = [...]string{"idle", "launching", "listing", "ready", "ending"}
+
+// waiter is one Start that waits for an instance.
+type waiter struct {
+	seq     uint64
+	session ids.Session
+}
+
+type answer struct {
+	set *set
+	msg wire.Down
+}
+
+// backoff counts failures of a start and holds the next one back.
+type backoff struct {
+	fails    int
+	until    time.Time
+	restarts int
+	lastErr  string
+}
+
+func (b *backoff) failed(now time.Time, why string) {
+	b.lastErr = why
+	b.until = now.Add(min(BackoffFirst<<min(b.fails, 10), BackoffMost))
+	b.fails++
+}
+
+// ended takes note of an end after some uptime: only a sustained one is forgiven.
+func (b *backoff) ended(now time.Time, uptime time.Duration, why string) {
+	if uptime >= HealthyAfter {
+		b.fails = 0
+	}
+	b.failed(now, why)
+}
+
+// poster takes functions for the loop from any goroutine.
+type poster struct {
+	mu   sync.Mutex
+	fns  []func()
+	shut bool
+}
+
+func (p *poster) take() []func() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	fns := p.fns
+	p.fns = nil
+	return fns
+}
+
+// binding bounds the connections that have not bound yet, by uid.
+type binding struct {
+	mu    sync.Mutex
+	byUID map[uint32]int
+	all   *semaphore.Weighted
+}
+
+// enter counts one more unbound connection of uid, or refuses.
+func (b *binding) enter(uid uint32) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.byUID[uid] >= BindPerUID {
+		return false
+	}
+	b.byUID[uid]++
+	return true
+}
+
+func (b *binding) leave(uid uint32) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.byUID[uid]--; b.byUID[uid] <= 0 {
+		delete(b.byUID, uid)
+	}
+}
+
+// how says in words how a jail ended.
+func how(x order.Exited) string {
+	switch {
+	case x.OOM:
+		return "the memory limit ended it"
+	case x.Forced:
+		return "it outlived its grace and was killed"
+	case x.Signal != 0:
+		return fmt.Sprintf("signal %d ended it", x.Signal)
+	}
+	return fmt.Sprintf("it exited with status %d", x.Status)
+}
+
+// StartError is why an instance is not there.
+type StartError struct {
+	Code refusal.Code
+	Text string
+}
