@@ -1,0 +1,260 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"postern/refusal"
+	"postern/supervisor/api"
+	"postern/supervisor/client"
+)
+
+const (
+	defaultRunDir   = "/run/postern"
+	callTimeout     = 5 * time.Minute        // the longest call is a probe behind an ingest
+	completeTimeout = 500 * time.Millisecond // a shell waits for this
+)
+
+// app is what every command shares: the persistent flags and the streams.
+type app struct {
+	in       *os.File
+	out, err io.Writer
+	runDir   string
+	json     bool
+	opts     client.Options // of changing commands
+	passed   bool           // connect: the standard streams are the bridge's
+}
+
+func (a *app) root() *cobra.Command {
+	root := a.group("postern", "sandboxed tool bridges for MCP runtimes",
+		a.doctorCommand(), a.accountCommand(), a.projectCommand(), a.serverCommand(), a.connectionCommand(), a.taskCommand(),
+		a.connectCommand(), a.clientConfigCommand(), a.psCommand(), a.activityCommand(), a.versionCommand())
+	root.PersistentFlags().StringVar(&a.runDir, "run-dir", defaultRunDir, "directory of the supervisor's sockets")
+	root.PersistentFlags().BoolVar(&a.json, "json", false, "print one JSON document and nothing else")
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.SetFlagErrorFunc(flagError)
+	return root
+}
+
+// group is a command that only holds others.
+func (a *app) group(use, short string, subs ...*cobra.Command) *cobra.Command {
+	g := &cobra.Command{Use: use, Short: short, SuggestionsMinimumDistance: 2, Args: cobra.ArbitraryArgs}
+	g.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			var names []string
+			for _, sub := range cmd.Commands() {
+				if sub.IsAvailableCommand() {
+					names = append(names, sub.Name())
+				}
+			}
+			return usagef("a command is missing; one of: %s", strings.Join(names, ", "))
+		}
+		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+			return usagef("unknown command %q; did you mean %s?", args[0], strings.Join(near, " or "))
+		}
+		return usagef("unknown command %q", args[0])
+	}
+	g.AddCommand(subs...)
+	return g
+}
+
+// changes adds the flags of a command that changes something.
+func (a *app) changes(cmds ...*cobra.Command) {
+	for _, cmd := range cmds {
+		cmd.Flags().BoolVar(&a.opts.DryRun, "dry-run", false, "check and show the outcome, change nothing")
+		cmd.Flags().Uint64Var(&a.opts.At, "at", 0, "refuse unless the object still has this `version`")
+		cmd.Flags().StringVar(&a.opts.RequestID, "request-id", "", "repeat safely: the same `id` answers with the first outcome")
+	}
+}
+
+// exactly demands one argument for each name.
+func exactly(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) < len(names):
+			return usagef("needs %s", strings.Join(names[len(args):], " "))
+		case len(args) > len(names):
+			return usagef("unexpected argument %q", args[len(names)])
+		}
+		return nil
+	}
+}
+
+// usageError is a command line that cannot be understood: exit status 2.
+type usageError struct{ text string }
+
+func (u *usageError) Error() string { return u.text }
+
+func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
+
+// flagError says which flag was probably meant.
+func flagError(cmd *cobra.Command, err error) error {
+	var unknown interface{ GetSpecifiedName() string }
+	if !errors.As(err, &unknown) {
+		return usagef("%s", err)
+	}
+	best, distance := "", 3
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if d := edits(unknown.GetSpecifiedName(), f.Name); d < distance {
+			best, distance = f.Name, d
+		}
+	})
+	if best == "" {
+		return usagef("%s", err)
+	}
+	return usagef("%s; did you mean --%s?", err, best)
+}
+
+// edits counts the letters to add, drop or change between a and b.
+func edits(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			diagonal, row[j+1] = row[j+1], min(diagonal+cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// call asks the socket that serves action. Its error is an *api.Refusal in every
+// case but a cancelled context.
+func (a *app) call(ctx context.Context, action api.Action, params any, o client.Options, onEvent func([]byte) error) ([]byte, error) {
+	path := filepath.Join(a.runDir, string(api.ServedBy(action)))
+	c, err := client.Dial(ctx, path)
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return nil, api.Refuse(refusal.NotPermitted, "%q is not open to you; run this as root.", path)
+	case err != nil:
+		return nil, api.Refuse(refusal.Unreachable, "Nobody serves %q (%v); start posternd, or name its directory with --run-dir.", path, cause(err))
+	}
+	defer c.Close()
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	raw, err := c.Call(ctx, action, params, o, onEvent)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, api.Refuse(refusal.Busy, "No answer to %s in time; whether it took effect is unknown, look before you repeat it.", action)
+	case errors.Is(err, client.ErrLost):
+		return nil, api.Refuse(refusal.Unreachable, "%v; if this was a change, whether it took effect is unknown: look before you repeat it.", err)
+	}
+	return raw, err
+}
+
+// cause is the last word of a chain: the kernel's.
+func cause(err error) error {
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		return errno
+	}
+	return err
+}
+
+// ask calls action and reads its result.
+func ask[R any](ctx context.Context, a *app, action api.Action, params any, o client.Options) (R, error) {
+	var r R
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	raw, err := a.call(ctx, action, params, o, a.progress)
+	if err != nil {
+		return r, err
+	}
+	if r, err = api.DecodeResult[R](raw); err != nil {
+		return r, fmt.Errorf("%s: %w", action, err)
+	}
+	return r, nil
+}
+
+// progress shows the events of long work beside the output, not in it.
+func (a *app) progress(raw []byte) error {
+	if p, err := api.DecodeResult[api.Progress](raw); err == nil && p.Text != "" {
+		fmt.Fprintf(a.err, "… %s\n", clean(p.Text))
+	}
+	return nil
+}
+
+// show prints v for a program, or calls table for a person.
+func (a *app) show(v any, table func(t *table)) error {
+	if a.json {
+		line, err := api.Encode(v)
+		if err != nil {
+			return err
+		}
+		_, err = a.out.Write(line)
+		return err
+	}
+	t := newTable(a.out)
+	table(t)
+	if err := t.flush(); err != nil {
+		return fmt.Errorf("write the output: %w", err)
+	}
+	return nil
+}
+
+// done prints the outcome of a change, for a person one sentence.
+func (a *app) done(v any, format string, args ...any) error {
+	if a.opts.DryRun {
+		fmt.Fprintln(a.err, "Dry run: nothing was changed. It would end like this:")
+	}
+	return a.show(v, func(t *table) { t.line(format, args...) })
+}
+
+// report says what went wrong, once on each stream that someone reads, and
+// returns the exit status.
+func (a *app) report(cmd *cobra.Command, err error) int {
+	var r *api.Refusal
+	var u *usageError
+	var s *shown
+	switch {
+	case errors.As(err, &s):
+		fmt.Fprintf(a.err, "%s: %s\n", cmd.CommandPath(), clean(s.text))
+		return s.status
+	case errors.As(err, &r):
+		row := refusal.Of(r.Code)
+		fmt.Fprintf(a.err, "%s: %s (help: %s)\n", cmd.CommandPath(), clean(r.Error()), clean(r.Help))
+		return a.fail(cmd, r, row.Exit)
+	case errors.As(err, &u):
+		fmt.Fprintf(a.err, "%s: %s. See %q.\n", cmd.CommandPath(), clean(u.text), cmd.CommandPath()+" --help")
+		return a.fail(cmd, api.Refuse(refusal.BadRequest, "%s", u.text), refusal.ExitUsage)
+	case errors.Is(err, context.Canceled):
+		fmt.Fprintf(a.err, "%s: interrupted; if this was a change, look whether it took effect.\n", cmd.CommandPath())
+		return a.fail(cmd, api.Refuse(refusal.CallCancelled, "Interrupted."), refusal.ExitFailed)
+	}
+	fmt.Fprintf(a.err, "%s: %s\n", cmd.CommandPath(), clean(err.Error()))
+	return a.fail(cmd, api.Refuse(refusal.Internal, "%v", err), refusal.ExitFailed)
+}
+
+// fail tells the reader of standard output, who may be a program, and returns
+// the status.
+func (a *app) fail(cmd *cobra.Command, r *api.Refusal, status int) int {
+	switch {
+	case cmd.Name() == "connect":
+		a.failRuntime(r)
+		return refusal.ExitFailed
+	case a.json:
+		if line, err := api.Encode(map[string]any{"refusal": r}); err == nil {
+			a.out.Write(line)
+		}
+	}
+	return status
+}

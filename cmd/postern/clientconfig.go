@@ -1,0 +1,110 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// stanza is how one client wants a command written down.
+type stanza struct {
+	client, file string
+	text         func(command string, args []string) (string, error)
+}
+
+// stanzas in the order of the help text.
+var stanzas = []stanza{
+	{"claude", ".mcp.json in the project, or ~/.claude.json", jsonStanza("mcpServers", true, true)},
+	{"codex", "~/.codex/config.toml", tomlStanza},
+	{"gemini", ".gemini/settings.json in a trusted folder, or ~/.gemini/settings.json", jsonStanza("mcpServers", false, false)},
+	{"cursor", ".cursor/mcp.json in the project, or ~/.cursor/mcp.json", jsonStanza("mcpServers", false, false)},
+	{"vscode", ".vscode/mcp.json in the project", jsonStanza("servers", true, false)},
+}
+
+func (a *app) clientConfigCommand() *cobra.Command {
+	var project, client string
+	var names []string
+	for _, s := range stanzas {
+		names = append(names, s.client)
+	}
+	cmd := &cobra.Command{Use: "client-config --project P --for " + strings.Join(names, "|"), Short: "what to write into a runtime's MCP configuration", Args: exactly()}
+	cmd.Flags().StringVar(&project, "project", "", "the `project`, by id or label")
+	cmd.Flags().StringVar(&client, "for", "", "the `client`: "+list(names))
+	cmd.RegisterFlagCompletionFunc("project", a.completeProjects)
+	cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if project == "" || client == "" {
+			return usagef("needs --project and --for (%s)", list(names))
+		}
+		for _, s := range stanzas {
+			if s.client == client {
+				return a.clientConfig(cmd, s, project)
+			}
+		}
+		return usagef("--for is one of %s, not %q", list(names), client)
+	}
+	return cmd
+}
+
+func (a *app) clientConfig(cmd *cobra.Command, s stanza, project string) error {
+	id, err := a.resolve(cmd.Context(), project)
+	if err != nil {
+		return err
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	args := []string{"connect", "--project", string(id)}
+	if a.runDir != defaultRunDir {
+		dir, err := filepath.Abs(a.runDir)
+		if err != nil {
+			return err
+		}
+		args = append(args, "--run-dir", dir)
+	}
+	text, err := s.text(program, args)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return a.show(map[string]any{"for": s.client, "file": s.file, "text": text, "command": program, "args": args}, nil)
+	}
+	fmt.Fprintf(a.err, "For %s:\n", s.file)
+	_, err = fmt.Fprint(a.out, text)
+	return err
+}
+
+// jsonStanza is the shape of most clients.
+func jsonStanza(member string, withType, withEnv bool) func(string, []string) (string, error) {
+	return func(command string, args []string) (string, error) {
+		server := struct {
+			Type    string             `json:"type,omitempty"`
+			Command string             `json:"command"`
+			Args    []string           `json:"args"`
+			Env     *map[string]string `json:"env,omitempty"`
+		}{Command: command, Args: args}
+		if withType {
+			server.Type = "stdio"
+		}
+		if withEnv {
+			server.Env = &map[string]string{}
+		}
+		raw, err := json.MarshalIndent(map[string]any{member: map[string]any{"postern": server}}, "", "  ")
+		return string(raw) + "\n", err
+	}
+}
+
+// tomlStanza relies on this: a JSON string is also a TOML basic string.
+func tomlStanza(command string, args []string) (string, error) {
+	c, err := json.Marshal(command)
+	if err != nil {
+		return "", err
+	}
+	list, err := json.Marshal(args)
+	return fmt.Sprintf("[mcp_servers.postern]\ncommand = %s\nargs = %s\n", c, list), err
+}

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"postern/supervisor/api"
+	"postern/supervisor/client"
+)
+
+func (a *app) connectionCommand() *cobra.Command {
+	both := exactly("PROJECT", "SERVER")
+	named := func(args []string) api.ConnectionParams {
+		return api.ConnectionParams{Project: args[0], Server: args[1], Tools: args[2:]}
+	}
+	// widen is a change that ends with the connection as it then stands.
+	widen := func(use, short string, action api.Action, what string) *cobra.Command {
+		return &cobra.Command{Use: use + " PROJECT SERVER", Short: short, Args: both, ValidArgsFunction: a.completeConnections,
+			RunE: func(cmd *cobra.Command, args []string) error {
+				return a.widenConnection(cmd.Context(), action, named(args), what)
+			}}
+	}
+	add := widen("add", "let a project use a server, with nothing granted yet (root)", api.ConnectionAdd, "added")
+	accept := widen("accept", "accept the server's current revision (root)", api.ConnectionAccept, "accepted")
+	enable := widen("enable", "enable a disabled connection (root)", api.ConnectionEnable, "enabled")
+
+	var tier string
+	grant := &cobra.Command{Use: "grant PROJECT SERVER TOOL…", Short: "grant exact tools (root)", ValidArgsFunction: a.completeConnections,
+		Long: "Grants exact tools, each with any argument: only the jail and the project's paths bound what it reaches."}
+	grant.Flags().StringVar(&tier, "tier", "", "raise the `tier` of these tools: observe, reversible or destructive")
+	grant.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) < 3 {
+			return usagef("needs %s", strings.Join([]string{"PROJECT", "SERVER", "TOOL…"}[len(args):], " "))
+		}
+		return nil
+	}
+	grant.RunE = func(cmd *cobra.Command, args []string) error {
+		p := named(args)
+		p.Tier = tier
+		return a.widenConnection(cmd.Context(), api.ConnectionGrant, p, "granted "+list(p.Tools))
+	}
+	revoke := &cobra.Command{Use: "revoke PROJECT SERVER [TOOL…]", Short: "revoke tools, or all of the connection's", ValidArgsFunction: a.completeConnections}
+	revoke.Args = func(cmd *cobra.Command, args []string) error { return both(cmd, args[:min(2, len(args))]) }
+	revoke.RunE = func(cmd *cobra.Command, args []string) error {
+		p := named(args)
+		what := "every tool"
+		if len(p.Tools) > 0 {
+			what = list(p.Tools)
+		}
+		return a.narrow(cmd.Context(), api.ConnectionRevoke, p, "revoked "+what+" of "+args[1]+" from project "+args[0])
+	}
+	disable := &cobra.Command{Use: "disable PROJECT SERVER", Short: "refuse every call until it is enabled again", Args: both, ValidArgsFunction: a.completeConnections,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.narrow(cmd.Context(), api.ConnectionDisable, named(args), "connection of project "+args[0]+" to "+args[1]+" disabled")
+		}}
+
+	var project string
+	ls := &cobra.Command{Use: "list [PROJECT]", Short: "list connections", ValidArgsFunction: a.completeProjects}
+	ls.Flags().StringVar(&project, "project", "", "only this `project`'s")
+	ls.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 1 && project == "" {
+			project, args = args[0], nil
+		}
+		return exactly()(cmd, args)
+	}
+	ls.RunE = func(cmd *cobra.Command, _ []string) error {
+		r, err := ask[api.ConnectionListResult](cmd.Context(), a, api.ConnectionList, api.ProjectParams{Project: project}, client.Options{})
+		if err != nil {
+			return err
+		}
+		return a.show(r, func(t *table) { connectionRows(t, r.Connections) })
+	}
+	show := &cobra.Command{Use: "show PROJECT SERVER", Short: "show one connection and its tools", Args: both, ValidArgsFunction: a.completeConnections,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r, err := ask[api.ConnectionResult](cmd.Context(), a, api.ConnectionShow, named(args), client.Options{})
+			if err != nil {
+				return err
+			}
+			return a.show(r, func(t *table) { connectionTable(t, r) })
+		}}
+	a.changes(add, accept, enable, grant, revoke, disable)
+	return a.group("connection", "a project's use of a server, and the tools granted", add, ls, show, grant, revoke, accept, enable, disable)
+}
+
+func (a *app) widenConnection(ctx context.Context, action api.Action, p api.ConnectionParams, what string) error {
+	r, err := ask[api.ConnectionResult](ctx, a, action, p, a.opts)
+	if err != nil {
+		return err
+	}
+	if a.opts.DryRun {
+		what = "dry run, nothing was changed: " + what
+	}
+	return a.show(r, func(t *table) {
+		t.line("%s", what)
+		connectionTable(t, r)
+	})
+}
+
+func connectionRows(t *table, rows []api.ConnectionResult) {
+	t.row("SERVER", "READINESS", "ENABLED", "CREDENTIAL", "VERSION", "PROJECT", "CONNECTION", "REASON")
+	for _, c := range rows {
+		t.row(c.Label, c.Readiness, yesNo(c.Enabled), c.Credential, c.Version, c.Project, c.Connection, c.Reason)
+	}
+}
+
+func connectionTable(t *table, c api.ConnectionResult) {
+	t.row("connection", c.Connection)
+	t.row("project", c.Project)
+	t.row("server", c.Label+" "+c.Server)
+	t.row("enabled", yesNo(c.Enabled))
+	t.row("credential", c.Credential)
+	t.row("accepted revision", c.Accepted)
+	if c.Current != c.Accepted {
+		t.row("current revision", c.Current)
+	}
+	t.row("readiness", strings.TrimSpace(c.Readiness+" "+c.Reason))
+	t.row("version", c.Version)
+	if c.Notice != "" {
+		t.line("%s", c.Notice)
+	}
+	if len(c.Tools) > 0 {
+		t.line("")
+		toolRows(t, c.Tools)
+	}
+}

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"postern/refusal"
+	"postern/supervisor/api"
+	"postern/supervisor/client"
+)
+
+// State of one layer.
+const (
+	layerOK       = "ok"
+	layerDegraded = "degraded" // Postern works, with less than it could have
+	layerMissing  = "missing"  // no jail starts, or not this part of it
+)
+
+// layer is one thing that this host can or cannot enforce.
+type layer struct {
+	Layer   string `json:"layer"`
+	State   string `json:"state"`
+	Found   string `json:"found"`
+	Meaning string `json:"meaning"`
+	Cure    string `json:"cure,omitempty"` // set unless the state is ok
+}
+
+type doctorDocument struct {
+	State  string  `json:"state"` // the worst of the layers
+	Layers []layer `json:"layers"`
+}
+
+func (a *app) doctorCommand() *cobra.Command {
+	var stateDir, libexec string
+	cmd := &cobra.Command{Use: "doctor", Short: "what this host can and cannot enforce, and why", Args: exactly(),
+		Long: "Looks at each layer that the jails need. Some can be tried as root only. Exit status 1 if one is missing."}
+	cmd.Flags().StringVar(&stateDir, "state-dir", "/var/lib/postern-root", "a `directory` on the file system whose id mapping is tried")
+	cmd.Flags().StringVar(&libexec, "libexec", "", "`directory` of the other programs (default: beside this one, or /usr/libexec/postern)")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		layers := hostLayers(existing(stateDir))
+		layers = append(layers, userLayer(), programsLayer(libexec), a.supervisorLayer(cmd))
+		doc := doctorDocument{State: layerOK, Layers: layers}
+		var missing []string
+		for _, l := range layers {
+			switch {
+			case l.State == layerMissing:
+				doc.State = layerMissing
+				missing = append(missing, l.Layer)
+			case l.State == layerDegraded && doc.State == layerOK:
+				doc.State = layerDegraded
+			}
+		}
+		if err := a.show(doc, func(t *table) { doctorTable(t, layers) }); err != nil {
+			return err
+		}
+		if missing != nil {
+			return &shown{status: refusal.Of(refusal.LayerMissing).Exit, text: "missing: " + list(missing)}
+		}
+		return nil
+	}
+	return cmd
+}
+
+func doctorTable(t *table, layers []layer) {
+	t.row("LAYER", "STATE", "FOUND")
+	for _, l := range layers {
+		t.row(l.Layer, l.State, l.Found)
+	}
+	for _, l := range layers {
+		if l.State != layerOK {
+			t.line("\n%s is %s: %s\n  cure: %s", l.Layer, l.State, l.Meaning, l.Cure)
+		}
+	}
+}
+
+// judge makes a layer: ok if good, else what bad says.
+func judge(name string, good bool, bad, found, meaning, cure string) layer {
+	l := layer{Layer: name, State: layerOK, Found: found, Meaning: meaning}
+	if !good {
+		l.State, l.Cure = bad, cure
+	}
+	return l
+}
+
+// existing returns the nearest directory at or above path that exists.
+func existing(path string) string {
+	for !exists(path) && path != "/" && path != "." {
+		path = filepath.Dir(path)
+	}
+	return path
+}
+
+func userLayer() layer {
+	u, err := user.Lookup("postern")
+	found := "no such user"
+	if err == nil {
+		found = "uid " + u.Uid
+	}
+	return judge("user postern", err == nil, layerMissing, found, "the authority runs as this user and no other", "make install, or: useradd --system --no-create-home --shell /usr/sbin/nologin postern")
+}
+
+func programsLayer(dir string) layer {
+	dirs := []string{dir}
+	if dir == "" {
+		dirs = []string{"/usr/libexec/postern"}
+		if self, err := os.Executable(); err == nil {
+			dirs = append([]string{filepath.Dir(self)}, dirs...)
+		}
+	}
+	var found, missing []string
+	for _, program := range []string{"posternd", "postern-authority", "postern-bridge", "postern-jail"} {
+		missing = append(missing, program)
+		for _, d := range dirs {
+			path := filepath.Join(d, program)
+			if st, err := os.Stat(path); err == nil && st.Mode().IsRegular() && st.Mode()&0o111 != 0 {
+				found, missing = append(found, path), missing[:len(missing)-1]
+				break
+			}
+		}
+	}
+	l := judge("programs", missing == nil || len(missing) == 0, layerMissing, list(found), "posternd starts the others by their paths", "make install, or name their directory with --libexec")
+	if len(missing) > 0 {
+		l.Found = fmt.Sprintf("not in %s: %s", list(dirs), list(missing))
+	}
+	return l
+}
+
+// supervisorLayer tells what a running supervisor says of itself; none running
+// is no fault of the host.
+func (a *app) supervisorLayer(cmd *cobra.Command) layer {
+	const name, meaning = "supervisor", "projects are reachable while it serves"
+	s, err := ask[api.StatusResult](cmd.Context(), a, api.Status, struct{}{}, client.Options{})
+	var r *api.Refusal
+	switch {
+	case errors.As(err, &r) && r.Code != refusal.Unreachable:
+		return judge(name, true, "", "serves, and tells you no more: "+r.Sentence, meaning, "")
+	case err != nil:
+		return judge(name, false, layerDegraded, "does not serve "+a.runDir, meaning, "start posternd, or name its directory with --run-dir")
+	}
+	found := fmt.Sprintf("%s, version %s, %d sessions, %d bridges", s.State, s.Version, s.Sessions, s.Bridges)
+	root, err := ask[api.RootStatusResult](cmd.Context(), a, api.RootStatus, struct{}{}, client.Options{})
+	if err == nil {
+		found += fmt.Sprintf(", cgroup %s, uids %d–%d", root.Cgroup, root.UIDFirst, uint64(root.UIDFirst)+uint64(root.UIDCount)-1)
+	}
+	switch {
+	case s.State != "serving":
+		return judge(name, false, layerDegraded, found, meaning, strings.TrimSpace("see why it is "+s.State+": "+s.Reason))
+	case len(root.Warnings) > 0:
+		return judge(name, false, layerDegraded, found, strings.Join(root.Warnings, "; "), "see the supervisor's log")
+	}
+	return judge(name, true, "", found, meaning, "")
+}

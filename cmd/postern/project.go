@@ -1,0 +1,151 @@
+package main
+
+import (
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"postern/supervisor/api"
+	"postern/supervisor/client"
+)
+
+func (a *app) projectCommand() *cobra.Command {
+	var workspace, owner string
+	add := &cobra.Command{Use: "add NAME --workspace DIR --owner ACCOUNT", Short: "register a project (root)", Args: exactly("NAME")}
+	add.Flags().StringVar(&workspace, "workspace", "", "the project's `directory`")
+	add.Flags().StringVar(&owner, "owner", "", "the `account` that owns it")
+	add.RegisterFlagCompletionFunc("owner", a.completeAccounts)
+	add.MarkFlagDirname("workspace")
+	add.RunE = func(cmd *cobra.Command, args []string) error {
+		if workspace == "" || owner == "" {
+			return usagef("needs --workspace DIR and --owner ACCOUNT")
+		}
+		dir, err := filepath.Abs(workspace)
+		if err != nil {
+			return err
+		}
+		r, err := ask[api.ProjectResult](cmd.Context(), a, api.ProjectAdd, api.ProjectAddParams{Label: args[0], Workspace: dir, Owner: owner}, a.opts)
+		if err != nil {
+			return err
+		}
+		return a.doneProject(r, "project %s added: %s, workspace %s", r.Label, r.Project, r.Workspace)
+	}
+	ls := &cobra.Command{Use: "list", Short: "list projects", Args: exactly(), RunE: func(cmd *cobra.Command, _ []string) error {
+		r, err := ask[api.ProjectListResult](cmd.Context(), a, api.ProjectList, struct{}{}, client.Options{})
+		if err != nil {
+			return err
+		}
+		return a.show(r, func(t *table) {
+			t.row("LABEL", "PROJECT", "OWNER", "PERSON BIND", "PROFILE", "WORKSPACE")
+			for _, p := range r.Projects {
+				t.row(p.Label, p.Project, p.Owner, onOff(p.PersonBind), p.ExecutionProfile, p.Workspace)
+			}
+		})
+	}}
+	show := &cobra.Command{Use: "show PROJECT", Short: "show one project, its members and connections", Args: exactly("PROJECT"), ValidArgsFunction: a.completeProjects,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r, err := ask[api.ProjectShowResult](cmd.Context(), a, api.ProjectShow, api.Selected{Selector: args[0]}, client.Options{})
+			if err != nil {
+				return err
+			}
+			return a.show(r, func(t *table) { projectTable(t, r) })
+		}}
+	del := &cobra.Command{Use: "delete PROJECT", Short: "revoke everything and delete the project for ever", Args: exactly("PROJECT"), ValidArgsFunction: a.completeProjects,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.narrow(cmd.Context(), api.ProjectDelete, api.Selected{Selector: args[0]}, "project "+args[0]+" deleted")
+		}}
+	set := a.projectSetCommand()
+	a.changes(add, del, set)
+	return a.group("project", "projects: a workspace, its owner and its members", add, ls, show, set, a.memberCommand(), del)
+}
+
+func (a *app) projectSetCommand() *cobra.Command {
+	var bind, profile string
+	set := &cobra.Command{Use: "set PROJECT [--person-bind on|off] [--execution-profile NAME]", Short: "change a root fact of a project (root)", ValidArgsFunction: a.completeProjects}
+	set.Flags().StringVar(&bind, "person-bind", "", "on or off: may its people connect without a token")
+	set.Flags().Lookup("person-bind").NoOptDefVal = "on"
+	set.Flags().StringVar(&profile, "execution-profile", "", "the execution `profile`")
+	set.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 2 && cmd.Flags().Changed("person-bind") && bind == "on" { // --person-bind off, without the equals sign
+			bind, args = args[1], args[:1]
+		}
+		return exactly("PROJECT")(cmd, args)
+	}
+	set.RunE = func(cmd *cobra.Command, args []string) error {
+		p := api.ProjectSetParams{Project: args[0]}
+		if cmd.Flags().Changed("person-bind") {
+			on := slices.Contains([]string{"on", "true", "yes"}, bind)
+			if !on && !slices.Contains([]string{"off", "false", "no"}, bind) {
+				return usagef("--person-bind is on or off, not %q", bind)
+			}
+			p.PersonBind = &on
+		}
+		if cmd.Flags().Changed("execution-profile") {
+			p.ExecutionProfile = &profile
+		}
+		if p.PersonBind == nil && p.ExecutionProfile == nil {
+			return usagef("nothing to set; name --person-bind or --execution-profile")
+		}
+		r, err := ask[api.ProjectResult](cmd.Context(), a, api.ProjectSet, p, a.opts)
+		if err != nil {
+			return err
+		}
+		return a.doneProject(r, "project %s: person bind %s, execution profile %s", r.Label, onOff(r.PersonBind), r.ExecutionProfile)
+	}
+	return set
+}
+
+func (a *app) memberCommand() *cobra.Command {
+	var role string
+	add := &cobra.Command{Use: "add PROJECT ACCOUNT", Short: "let an account belong to a project (root)", Args: exactly("PROJECT", "ACCOUNT"), ValidArgsFunction: a.completeProjects}
+	add.Flags().StringVar(&role, "role", "member", "member or viewer")
+	add.RunE = func(cmd *cobra.Command, args []string) error {
+		r, err := ask[api.MemberResult](cmd.Context(), a, api.MemberAdd, api.MemberParams{Project: args[0], Account: args[1], Role: role}, a.opts)
+		if err != nil {
+			return err
+		}
+		return a.done(r, "%s is %s of project %s", args[1], role, args[0])
+	}
+	remove := &cobra.Command{Use: "remove PROJECT ACCOUNT", Short: "remove an account and end its tasks there", Args: exactly("PROJECT", "ACCOUNT"), ValidArgsFunction: a.completeProjects,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.narrow(cmd.Context(), api.MemberRemove, api.MemberParams{Project: args[0], Account: args[1]}, args[1]+" removed from project "+args[0])
+		}}
+	a.changes(add, remove)
+	return a.group("member", "accounts that belong to a project", add, remove)
+}
+
+func (a *app) doneProject(r api.ProjectResult, format string, args ...any) error {
+	if err := a.done(r, format, args...); err != nil {
+		return err
+	}
+	a.warn(r.Warnings)
+	return nil
+}
+
+func projectTable(t *table, r api.ProjectShowResult) {
+	t.row("label", r.Label)
+	t.row("project", r.Project)
+	t.row("owner", r.Owner)
+	t.row("workspace", r.Workspace)
+	t.row("person bind", onOff(r.PersonBind))
+	t.row("execution profile", r.ExecutionProfile)
+	if len(r.Members) > 0 {
+		t.line("\nMembers:")
+		t.row("NAME", "ROLE", "ACCOUNT")
+		for _, m := range r.Members {
+			t.row(m.Name, m.Role, m.Account)
+		}
+	}
+	if len(r.Connections) > 0 {
+		t.line("\nConnections:")
+		connectionRows(t, r.Connections)
+	}
+}
+
+func onOff(b bool) string {
+	if b {
+		return "on"
+	}
+	return "off"
+}

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"postern/refusal"
+	"postern/supervisor/api"
+	"postern/supervisor/client"
+)
+
+func (a *app) psCommand() *cobra.Command {
+	var project string
+	cmd := &cobra.Command{Use: "ps", Short: "bridges and tool servers that run now", Args: exactly()}
+	cmd.Flags().StringVar(&project, "project", "", "only this `project`'s")
+	cmd.RegisterFlagCompletionFunc("project", a.completeProjects)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		r, err := ask[api.PsResult](cmd.Context(), a, api.Ps, api.ProjectParams{Project: project}, client.Options{})
+		if err != nil {
+			return err
+		}
+		return a.show(r, func(t *table) {
+			t.row("KIND", "SERVER", "PROFILE", "UID", "PID", "STATE", "MEMORY", "CPU", "PIDS", "CALLS", "SESSIONS", "RESTARTS", "STARTED", "PROJECT", "LAST ERROR")
+			for _, p := range r.Rows {
+				t.row(p.Kind, p.Label, p.Profile, p.UID, p.PID, p.State, size(p.Memory), (time.Duration(p.CPUUsec) * time.Microsecond).Round(time.Millisecond),
+					p.Pids, p.Calls, p.Sessions, p.Restarts, when(p.Started), p.Project, p.LastError)
+			}
+		})
+	}
+	return cmd
+}
+
+func (a *app) activityCommand() *cobra.Command {
+	var p api.ActivityParams
+	var since string
+	cmd := &cobra.Command{Use: "activity", Short: "every call, with how it ended", Args: exactly(),
+		Long: "Shows calls, oldest first. With --follow it goes on as they happen, with --json one document a line."}
+	cmd.Flags().StringVar(&p.Project, "project", "", "only this `project`'s")
+	cmd.Flags().StringVar(&since, "since", "", "only from this `time` on: 2006-01-02T15:04:05Z, or as long ago as 10m")
+	cmd.Flags().StringVar(&p.State, "state", "", "only this `state`: admitted, started, completed, failed, cancelled, denied, unknown")
+	cmd.Flags().StringVar(&p.Cursor, "cursor", "", "go on where a former page ended")
+	cmd.Flags().IntVar(&p.Limit, "limit", 0, "rows of a page (0: the default)")
+	cmd.Flags().BoolVarP(&p.Follow, "follow", "f", false, "go on as calls happen, until interrupted")
+	cmd.RegisterFlagCompletionFunc("project", a.completeProjects)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if since != "" {
+			from, err := parseSince(since, time.Now())
+			if err != nil {
+				return err
+			}
+			p.Since = from.UnixMilli()
+		}
+		if p.Follow {
+			return a.follow(cmd.Context(), p)
+		}
+		r, err := ask[api.ActivityResult](cmd.Context(), a, api.Activity, p, client.Options{})
+		if err != nil {
+			return err
+		}
+		err = a.show(r, func(t *table) {
+			t.row("TIME", "STATE", "TOOL", "TOOK", "CODE", "COUNT", "PRINCIPAL", "CALL", "PROJECT")
+			for _, x := range r.Rows {
+				t.row(activityCells(x)...)
+			}
+		})
+		if err == nil && r.More {
+			fmt.Fprintf(a.err, "There is more: --cursor %s\n", clean(r.Cursor))
+		}
+		return err
+	}
+	return cmd
+}
+
+func activityCells(x api.ActivityRow) []any {
+	took := ""
+	if x.Ended != 0 && x.Call != "" {
+		took = (time.Duration(x.Ended-x.Time) * time.Millisecond).String()
+	}
+	count := ""
+	if x.Count > 1 {
+		count = fmt.Sprint(x.Count)
+	}
+	return []any{when(x.Time), x.State, x.Tool, took, x.Code, count, x.Principal, x.Call, x.Project}
+}
+
+// follow prints rows as they come: columns of fixed width, for no one knows the
+// widest one to come. An interrupt is its ordinary end.
+func (a *app) follow(ctx context.Context, p api.ActivityParams) error {
+	_, err := a.call(ctx, api.Activity, p, client.Options{}, func(raw []byte) error {
+		if a.json {
+			_, err := a.out.Write(append(append([]byte(nil), raw...), '\n'))
+			return err
+		}
+		x, err := api.DecodeResult[api.ActivityRow](raw)
+		if err != nil {
+			return err
+		}
+		cells := activityCells(x)
+		for i := range cells {
+			cells[i] = cell(cells[i])
+		}
+		_, err = fmt.Fprintf(a.out, "%-19s  %-9s  %-28s  %-8s  %-20s  %-4s  %-16s  %s  %s\n", cells...)
+		return err
+	})
+	var r *api.Refusal
+	switch {
+	case errors.Is(err, context.Canceled):
+		return nil
+	case errors.As(err, &r) && r.Code == refusal.Unreachable && a.json:
+		// One document a line was promised: the reason goes to stderr only.
+		return &shown{status: refusal.ExitUnreachable, text: r.Error()}
+	}
+	return err
+}
+
+// parseSince takes a moment, or how long ago it was.
+func parseSince(s string, now time.Time) (time.Time, error) {
+	if d, err := time.ParseDuration(s); err == nil && d >= 0 {
+		return now.Add(-d), nil
+	}
+	for _, layout := range []string{time.RFC3339, time.DateTime, time.DateOnly} {
+		if t, err := time.ParseInLocation(layout, s, time.Local); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, usagef("--since is a time like 2006-01-02T15:04:05Z or a span like 10m, not %q", s)
+}

@@ -1,0 +1,256 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"postern/refusal"
+	"postern/supervisor/api"
+	"postern/supervisor/client"
+)
+
+// serverDocument is a registration with what its probe found. Registering and
+// probing are two requests to two sockets; a failed probe leaves a registration
+// that is true, so both outcomes are shown.
+type serverDocument struct {
+	api.ServerResult
+	Catalogue    *api.CatalogueResult `json:"catalogue,omitempty"`
+	ProbeRefusal *api.Refusal         `json:"probe_refusal,omitempty"`
+}
+
+func (a *app) serverCommand() *cobra.Command {
+	add := a.registerCommand("add", "register a tool server and probe it (root)", api.ServerAdd)
+	update := a.registerCommand("update", "give a server a new revision and probe it (root)", api.ServerUpdate)
+	update.ValidArgsFunction = a.completeServers
+	ls := &cobra.Command{Use: "list", Short: "list registrations (root)", Args: exactly(), RunE: func(cmd *cobra.Command, _ []string) error {
+		r, err := ask[api.ServerListResult](cmd.Context(), a, api.ServerList, struct{}{}, client.Options{})
+		if err != nil {
+			return err
+		}
+		return a.show(r, func(t *table) {
+			t.row("LABEL", "SERVER", "PROFILE", "SCOPE", "CREDENTIAL", "REVISION")
+			for _, s := range r.Servers {
+				t.row(s.Label, s.Server, s.Profile, s.Scope, s.Credential, s.Revision)
+			}
+		})
+	}}
+	show := &cobra.Command{Use: "show SERVER", Short: "show a registration (root) and its catalogue", Args: exactly("SERVER"), ValidArgsFunction: a.completeServers,
+		RunE: func(cmd *cobra.Command, args []string) error { return a.showServer(cmd, args[0]) }}
+	probe := &cobra.Command{Use: "probe SERVER", Short: "start a server in its jail and pin its tools", Args: exactly("SERVER"), ValidArgsFunction: a.completeServers,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r, err := ask[api.CatalogueResult](cmd.Context(), a, api.ServerProbe, api.Selected{Selector: args[0]}, a.opts)
+			if err != nil {
+				return err
+			}
+			return a.show(r, func(t *table) { catalogueTable(t, r) })
+		}}
+	del := &cobra.Command{Use: "delete SERVER", Short: "delete a registration for ever (root)", Args: exactly("SERVER"), ValidArgsFunction: a.completeServers,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r, err := ask[api.ServerResult](cmd.Context(), a, api.ServerDelete, api.Selected{Selector: args[0]}, a.opts)
+			if err != nil {
+				return err
+			}
+			return a.done(r, "server %s deleted", args[0])
+		}}
+	a.changes(add, update, probe, del)
+	return a.group("server", "tool servers: what may run, in which jail", add, ls, show, probe, update, del)
+}
+
+// registerCommand is add and update: both take the whole registration.
+func (a *app) registerCommand(verb, short string, action api.Action) *cobra.Command {
+	var p api.ServerParams
+	var classes, tiers []string
+	cmd := &cobra.Command{Use: verb + " NAME --profile P [flags] -- COMMAND ARGS…", Short: short,
+		Long: short + `.
+
+COMMAND is absolute: a path of the system, or one under /package, where the
+copy of --package DIR is mounted. ARGS are passed as they stand.`}
+	cmd.Flags().StringVar(&p.Profile, "profile", "", "the jail `profile`")
+	cmd.Flags().StringVar(&p.Package, "package", "", "`directory` to copy; the copy is what runs")
+	cmd.Flags().StringVar(&p.Scope, "scope", "project", "whose an instance is: project or task")
+	cmd.Flags().StringVar(&p.Credential, "credential", "none", "none or required")
+	cmd.Flags().StringArrayVar(&classes, "class", nil, "`TOOL=CLASS[,CLASS…]`; may be repeated")
+	cmd.Flags().StringArrayVar(&tiers, "tier", nil, "`TOOL=TIER` (observe, reversible, destructive); may be repeated")
+	cmd.MarkFlagDirname("package")
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		dash := cmd.ArgsLenAtDash()
+		switch {
+		case dash < 0:
+			return usagef("needs -- COMMAND ARGS… after the flags")
+		case dash != 1:
+			return usagef("needs exactly one NAME before --")
+		case len(args) == dash:
+			return usagef("needs a COMMAND after --")
+		case p.Profile == "":
+			return usagef("needs --profile")
+		}
+		return nil
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		p.Label, p.Command = args[0], args[1:]
+		if p.Package != "" {
+			dir, err := filepath.Abs(p.Package)
+			if err != nil {
+				return err
+			}
+			p.Package = dir
+		}
+		for _, s := range classes {
+			tool, class, err := pair("--class", s)
+			if err != nil {
+				return err
+			}
+			if p.Classes == nil {
+				p.Classes = map[string][]string{}
+			}
+			p.Classes[tool] = append(p.Classes[tool], strings.Split(class, ",")...)
+		}
+		for _, s := range tiers {
+			tool, tier, err := pair("--tier", s)
+			if err != nil {
+				return err
+			}
+			if p.Tiers == nil {
+				p.Tiers = map[string]string{}
+			}
+			if old, twice := p.Tiers[tool]; twice && old != tier {
+				return usagef("--tier names %q twice, as %s and as %s", tool, old, tier)
+			}
+			p.Tiers[tool] = tier
+		}
+		return a.register(cmd, action, p)
+	}
+	return cmd
+}
+
+// pair splits TOOL=VALUE at the last equals sign, for a tool's name may hold one.
+func pair(flag, s string) (tool, value string, err error) {
+	i := strings.LastIndexByte(s, '=')
+	if i <= 0 || i == len(s)-1 {
+		return "", "", usagef("%s wants TOOL=VALUE, not %q", flag, s)
+	}
+	return s[:i], s[i+1:], nil
+}
+
+func (a *app) register(cmd *cobra.Command, action api.Action, p api.ServerParams) error {
+	reg, err := ask[api.ServerResult](cmd.Context(), a, action, p, a.opts)
+	if err != nil {
+		return err
+	}
+	doc := serverDocument{ServerResult: reg}
+	if !a.opts.DryRun && reg.Credential != "required" { // with a credential a server is probed for each connection
+		fmt.Fprintf(a.err, "… registered %s, probing it\n", clean(reg.Server))
+		cat, err := ask[api.CatalogueResult](cmd.Context(), a, api.ServerProbe, api.Selected{Selector: reg.Server}, client.Options{})
+		switch {
+		case errors.As(err, &doc.ProbeRefusal):
+		case err != nil:
+			return err
+		default:
+			doc.Catalogue = &cat
+		}
+	}
+	if err := a.show(doc, func(t *table) { serverTable(t, doc) }); err != nil {
+		return err
+	}
+	a.warn(reg.Warnings)
+	switch {
+	case doc.ProbeRefusal != nil:
+		return &shown{status: refusal.Of(doc.ProbeRefusal.Code).Exit,
+			text: fmt.Sprintf("%s is registered, but its probe was refused: %s Repair it, then: postern server probe %s", p.Label, doc.ProbeRefusal.Error(), p.Label)}
+	case doc.Catalogue != nil && doc.Catalogue.Error != "":
+		return &shown{status: refusal.ExitFailed,
+			text: fmt.Sprintf("%s is registered, but its probe failed: %s. Repair it, then: postern server probe %s", p.Label, doc.Catalogue.Error, p.Label)}
+	}
+	return nil
+}
+
+func (a *app) showServer(cmd *cobra.Command, selector string) error {
+	var doc serverDocument
+	reg, err := ask[api.ServerResult](cmd.Context(), a, api.ServerShow, api.Selected{Selector: selector}, client.Options{})
+	var r *api.Refusal
+	switch {
+	case err == nil:
+		doc.ServerResult, selector = reg, reg.Server
+	case errors.As(err, &r) && r.Code == refusal.NotPermitted:
+		// Not root: the catalogue is what this person may see.
+	default:
+		return err
+	}
+	root := err == nil
+	cat, err := ask[api.CatalogueResult](cmd.Context(), a, api.ServerCatalogue, api.Selected{Selector: selector}, client.Options{})
+	switch {
+	case err == nil:
+		doc.Catalogue = &cat
+	case root && errors.As(err, &doc.ProbeRefusal): // the registration is worth showing by itself
+	default:
+		return err
+	}
+	if !root {
+		return a.show(map[string]any{"catalogue": cat}, func(t *table) { catalogueTable(t, cat) })
+	}
+	return a.show(doc, func(t *table) { serverTable(t, doc) })
+}
+
+func serverTable(t *table, d serverDocument) {
+	t.row("label", d.Label)
+	t.row("server", d.Server)
+	t.row("revision", d.Revision)
+	t.row("digest", d.Digest)
+	t.row("profile", d.Profile)
+	t.row("scope", d.Scope)
+	t.row("credential", d.Credential)
+	t.row("command", fmt.Sprintf("%q", d.Command))
+	if d.Package != "" {
+		t.row("package", d.Package)
+	}
+	for tool, classes := range d.Classes {
+		t.row("classes of "+tool, list(classes))
+	}
+	for tool, tier := range d.Tiers {
+		t.row("tier of "+tool, tier)
+	}
+	if d.Catalogue != nil {
+		t.line("")
+		catalogueTable(t, *d.Catalogue)
+	}
+	if d.ProbeRefusal != nil {
+		t.line("\nNo catalogue: %s", d.ProbeRefusal.Error())
+	}
+}
+
+func catalogueTable(t *table, c api.CatalogueResult) {
+	if c.Error != "" {
+		t.line("The last probe failed: %s", c.Error)
+	}
+	if c.Probed == 0 {
+		t.line("Not probed yet.")
+		return
+	}
+	t.line("Probed %s, revision %s, %d tools:", when(c.Probed), c.Revision, len(c.Tools))
+	toolRows(t, c.Tools)
+}
+
+func toolRows(t *table, tools []api.ToolResult) {
+	t.row("TOOL", "GRANTED", "STATE", "TIER", "CLASSES", "REASON", "DESCRIPTION")
+	for _, x := range tools {
+		t.row(x.Tool, yesNo(x.Granted), x.State, x.Tier, list(x.Classes), x.Reason, firstLine(x.Description))
+	}
+}
+
+// shown is an end that is not success, after the document was already printed.
+type shown struct {
+	status int
+	text   string
+}
+
+func (s *shown) Error() string { return s.text }
+
+func (a *app) warn(warnings []string) {
+	for _, w := range warnings {
+		fmt.Fprintf(a.err, "warning: %s\n", clean(w))
+	}
+}
