@@ -6,8 +6,6 @@ import (
 	"encoding/hex"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"postern/bridge/mcp"
 	"postern/bridge/upstream"
 	"postern/bridge/wire"
@@ -30,10 +28,10 @@ type call struct {
 	s     *session
 	live  *live
 	key   string // mcp.IDKey of id
-	id    jsontext.Value
-	token jsontext.Value // for progress; nil when none was asked for
-	name  string         // as the runtime called it
-	peer  mcp.Peer       // what the runtime speaks
+	id    mcp.Value
+	token mcp.Value // for progress; nil when none was asked for
+	name  string    // as the runtime called it
+	peer  mcp.Peer  // what the runtime speaks
 
 	// Set before the Admit and not changed any more.
 	in      *instance // nil where the call can only be refused

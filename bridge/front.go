@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"errors"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"postern/bridge/mcp"
 	"postern/bridge/wire"
 	"postern/refusal"
@@ -71,7 +69,7 @@ func (s *session) unknown(m *mcp.Message) {
 }
 
 // sayNo answers a request with a refusal of the table, and reports it.
-func (s *session) sayNo(id jsontext.Value, code refusal.Code) {
+func (s *session) sayNo(id mcp.Value, code refusal.Code) {
 	row := refusal.Of(code)
 	n := row.Form.JSONRPC()
 	if n == 0 { // not a call, so no result could say it
@@ -197,12 +195,12 @@ func (s *session) tools(m *mcp.Message, line []byte, peer mcp.Peer) {
 }
 
 // list answers tools/list from a view that is asked for now.
-func (s *session) list(l *live, key string, id, cursor jsontext.Value, peer mcp.Peer) {
+func (s *session) list(l *live, key string, id, cursor mcp.Value, peer mcp.Peer) {
 	s.b.mu.Lock()
 	generation := s.generation
 	s.b.mu.Unlock()
 	view, err := s.b.view(s.id)
-	var result jsontext.Value
+	var result mcp.Value
 	if err == nil {
 		s.remember(view, generation)
 		served := make([]mcp.Served, 0, len(view))

@@ -6,8 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"postern/bridge/mcp"
 	"postern/bridge/stream"
 	"postern/bridge/wire"
@@ -25,12 +23,12 @@ type session struct {
 	conn       int // the lifeline; -1 once closed
 	ended      bool
 	reason     string
-	legacy     string                    // the revision that initialize agreed on
-	live       map[string]*live          // requests without an answer, by mcp.IDKey
-	listens    map[string]jsontext.Value // the ids of open subscriptions
-	routes     map[string]wire.Tool      // by served name; nil when it must be asked again
-	generation int                       // counts what made routes nil
-	held       int                       // bytes of calls that wait
+	legacy     string               // the revision that initialize agreed on
+	live       map[string]*live     // requests without an answer, by mcp.IDKey
+	listens    map[string]mcp.Value // the ids of open subscriptions
+	routes     map[string]wire.Tool // by served name; nil when it must be asked again
+	generation int                  // counts what made routes nil
+	held       int                  // bytes of calls that wait
 	denials    int
 	denialsAt  time.Time
 }
@@ -42,7 +40,7 @@ type live struct {
 }
 
 func (b *Bridge) accept(id ids.Session, conn int) {
-	s := &session{b: b, id: id, conn: conn, live: map[string]*live{}, listens: map[string]jsontext.Value{}}
+	s := &session{b: b, id: id, conn: conn, live: map[string]*live{}, listens: map[string]mcp.Value{}}
 	b.mu.Lock()
 	_, again := b.sessions[id]
 	if !again {
@@ -203,7 +201,7 @@ func (s *session) denied(code refusal.Code, tool, id string) {
 }
 
 // requestID is a runtime's id for the record: as it was written, and bounded.
-func requestID(id jsontext.Value) string { return cut(string(id), wire.MaxRequestID) }
+func requestID(id mcp.Value) string { return cut(string(id), wire.MaxRequestID) }
 
 // cut shortens s to at most most bytes, at the end of a character.
 func cut(s string, most int) string {

@@ -13,11 +13,11 @@ import (
 // Answer is one line of a tool server. Its values alias the line.
 type Answer struct {
 	Kind    Kind
-	ID      jsontext.Value // as written; of a request or response
+	ID      Value // as written; of a request or response
 	Method  string
-	Params  jsontext.Value
-	Result  jsontext.Value // a response has this or Error; {} stands for an object
-	Error   jsontext.Value
+	Params  Value
+	Result  Value // a response has this or Error; {} stands for an object
+	Error   Value
 	Members []Member // of Result, as written
 	IsError bool     // the result's own isError
 }
@@ -47,14 +47,14 @@ func (p *Parser) ReadAnswer(line []byte) (*Answer, error) {
 	}
 	a := &Answer{}
 	if depth(line) != nil || !utf8.Valid(line) {
-		a.ID = jsontext.Value(idAtEdge(line, line))
+		a.ID = Value(idAtEdge(line, line))
 		return a, ErrAnswer
 	}
 	p.reset(line, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	bad := false
 	f := p.object(func(name string) *Fault {
 		var f *Fault
-		once := func(v *jsontext.Value) {
+		once := func(v *Value) {
 			bad = bad || *v != nil
 			*v, f = p.value()
 		}
@@ -62,7 +62,7 @@ func (p *Parser) ReadAnswer(line []byte) (*Answer, error) {
 		case "id":
 			once(&a.ID)
 		case "method":
-			var raw jsontext.Value
+			var raw Value
 			once(&raw)
 			var bt *Fault
 			if f == nil {
@@ -120,23 +120,23 @@ func (p *Parser) result(a *Answer) (f *Fault) {
 		return f
 	})
 	// The members are what is passed on; this only says that there was an object.
-	a.Result = jsontext.Value("{}")
+	a.Result = Value("{}")
 	return f
 }
 
 // validError tells whether a runtime can read raw as an error.
-func validError(raw jsontext.Value) bool {
+func validError(raw Value) bool {
 	members, ok := Members(raw)
 	if !ok {
 		return false
 	}
-	code, message := find(members, "code"), find(members, "message")
+	code, message := Find(members, "code"), Find(members, "message")
 	_, err := strconv.ParseInt(string(code), 10, 64)
 	return err == nil && message.Kind() == '"'
 }
 
 // Members splits an object into its members; what lies deeper stays unread.
-func Members(raw jsontext.Value) ([]Member, bool) {
+func Members(raw Value) ([]Member, bool) {
 	if raw.Kind() != '{' {
 		return nil, false
 	}
@@ -154,8 +154,8 @@ func Members(raw jsontext.Value) ([]Member, bool) {
 // OversizeID finds the id in the first and last bytes of a response too long to be
 // kept: at the head, where most servers put it, or at the very end, where those
 // built on the TypeScript library do. It returns nil when there is none to be sure of.
-func OversizeID(head, tail []byte) jsontext.Value {
-	return jsontext.Value(idAtEdge(head, tail))
+func OversizeID(head, tail []byte) Value {
+	return Value(idAtEdge(head, tail))
 }
 
 func idAtEdge(head, tail []byte) []byte {

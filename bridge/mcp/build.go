@@ -169,7 +169,7 @@ func AppendCancel(dst []byte, id int64, reason string) []byte {
 }
 
 // AppendResponse appends a response with a result that is already written.
-func AppendResponse(dst []byte, id, result jsontext.Value) []byte {
+func AppendResponse(dst []byte, id, result Value) []byte {
 	dst = append(dst, `{"jsonrpc":"2.0","id":`...)
 	dst = append(dst, orNull(id)...)
 	dst = append(dst, `,"result":`...)
@@ -178,7 +178,7 @@ func AppendResponse(dst []byte, id, result jsontext.Value) []byte {
 }
 
 // AppendError appends an error; id nil becomes null, data nil is left out.
-func AppendError(dst []byte, id jsontext.Value, code int, message string, data jsontext.Value) []byte {
+func AppendError(dst []byte, id Value, code int, message string, data Value) []byte {
 	dst = append(dst, `{"jsonrpc":"2.0","id":`...)
 	dst = append(dst, orNull(id)...)
 	dst = append(dst, `,"error":{"code":`...)
@@ -192,7 +192,7 @@ func AppendError(dst []byte, id jsontext.Value, code int, message string, data j
 	return append(dst, '}', '}', '\n')
 }
 
-func orNull(id jsontext.Value) []byte {
+func orNull(id Value) []byte {
 	if id == nil {
 		return []byte("null")
 	}
@@ -202,7 +202,7 @@ func orNull(id jsontext.Value) []byte {
 // AppendAnswer appends a tool server's answer for the runtime's id. To a legacy
 // runtime the members pass as they are; a modern one also gets the resultType it
 // requires and our name. Keys that only Postern may write are dropped.
-func (p Peer) AppendAnswer(dst []byte, id jsontext.Value, a *Answer) []byte {
+func (p Peer) AppendAnswer(dst []byte, id Value, a *Answer) []byte {
 	j := &joiner{dst: append(dst, `{"jsonrpc":"2.0","id":`...)}
 	j.dst = append(j.dst, orNull(id)...)
 	j.comma = true
@@ -229,13 +229,13 @@ func (p Peer) AppendAnswer(dst []byte, id jsontext.Value, a *Answer) []byte {
 		j.raw("resultType", []byte(`"complete"`))
 	}
 	if p.Modern && !meta {
-		p.appendResultMeta(j, jsontext.Value("{}"))
+		p.appendResultMeta(j, Value("{}"))
 	}
 	j.shut()
 	return append(j.dst, '}', '\n')
 }
 
-func (p Peer) appendResultMeta(j *joiner, raw jsontext.Value) {
+func (p Peer) appendResultMeta(j *joiner, raw Value) {
 	// Only a quoted name could hold the prefix, or an escape in it.
 	suspect := bytes.Contains(raw, []byte(OwnPrefix)) || bytes.IndexByte(raw, '\\') >= 0
 	members, ok := []Member(nil), true
@@ -274,7 +274,7 @@ func (a *Answer) Promises() bool {
 
 // AppendRefusal appends a tools/call result that says no: one text block and, for
 // programs, the code and its help page.
-func (p Peer) AppendRefusal(dst []byte, id jsontext.Value, code, help, sentence string) []byte {
+func (p Peer) AppendRefusal(dst []byte, id Value, code, help, sentence string) []byte {
 	j := &joiner{dst: append(dst, `{"jsonrpc":"2.0","id":`...)}
 	j.dst = append(j.dst, orNull(id)...)
 	j.dst = append(j.dst, `,"result":{"content":[{"type":"text","text":`...)
@@ -302,17 +302,17 @@ func (p Peer) AppendRefusal(dst []byte, id jsontext.Value, code, help, sentence 
 
 // Progress splits the params of a notifications/progress into the token, which must
 // be an integer of ours, and the members that follow the runtime's own token.
-func Progress(params jsontext.Value) (token int64, members []Member, ok bool) {
+func Progress(params Value) (token int64, members []Member, ok bool) {
 	members, ok = Members(params)
 	if !ok {
 		return 0, nil, false
 	}
-	n, err := strconv.ParseInt(string(find(members, MetaProgressToken)), 10, 64)
+	n, err := strconv.ParseInt(string(Find(members, MetaProgressToken)), 10, 64)
 	return n, members, err == nil
 }
 
 // AppendProgress appends a progress notification under the runtime's own token.
-func (p Peer) AppendProgress(dst []byte, token jsontext.Value, members []Member) []byte {
+func (p Peer) AppendProgress(dst []byte, token Value, members []Member) []byte {
 	j := &joiner{dst: append(dst, `{"jsonrpc":"2.0","method":"notifications/progress","params":`...)}
 	j.open()
 	for _, v := range members {

@@ -15,7 +15,7 @@ func (m *Message) IsModern() bool {
 
 // CheckModern refuses a modern request that lacks what each one must carry. The
 // data, where not nil, belongs into the error.
-func (m *Message) CheckModern() (f *Fault, data jsontext.Value) {
+func (m *Message) CheckModern() (f *Fault, data Value) {
 	raw := m.MetaValue(MetaVersion)
 	if raw == nil {
 		return fault(CodeInvalidParams, refusal.BadRequest, "_meta lacks %q", MetaVersion), nil
@@ -56,7 +56,7 @@ func (m *Message) Negotiate() (string, *Fault) {
 const Instructions = "Tools of this project, each call authorized when it is made. A refused call says why; tools may appear and disappear while the session lives."
 
 // InitializeResult is the answer to initialize.
-func (p Peer) InitializeResult(version string) jsontext.Value {
+func (p Peer) InitializeResult(version string) Value {
 	j := &joiner{}
 	j.open()
 	j.name("protocolVersion")
@@ -71,7 +71,7 @@ func (p Peer) InitializeResult(version string) jsontext.Value {
 
 // DiscoverResult is the answer to server/discover. It may not be shared, and not be
 // kept: what a project may do can change at any moment.
-func (p Peer) DiscoverResult() jsontext.Value {
+func (p Peer) DiscoverResult() Value {
 	j := &joiner{}
 	j.open()
 	j.raw("resultType", []byte(`"complete"`))
@@ -98,7 +98,7 @@ func (p Peer) serverMeta(j *joiner) {
 }
 
 // EmptyResult answers what needs no more than an answer.
-func (p Peer) EmptyResult() jsontext.Value {
+func (p Peer) EmptyResult() Value {
 	j := &joiner{}
 	j.open()
 	if p.Modern {
@@ -115,19 +115,19 @@ func (m *Message) WantsToolChanges() (bool, *Fault) {
 	if !ok {
 		return false, fault(CodeInvalidParams, refusal.BadRequest, "notifications is not an object")
 	}
-	v := find(filter, "toolsListChanged")
+	v := Find(filter, "toolsListChanged")
 	if v != nil && v.Kind() != 't' && v.Kind() != 'f' {
 		return false, fault(CodeInvalidParams, refusal.BadRequest, "toolsListChanged is not true or false")
 	}
 	return v.Kind() == 't', nil
 }
 
-func subscription(id jsontext.Value) string {
+func subscription(id Value) string {
 	return `"_meta":{"` + MetaSubscription + `":` + string(id) + `}`
 }
 
 // AppendAcknowledged appends the first message of the stream that request id opened.
-func AppendAcknowledged(dst []byte, id jsontext.Value, tools bool) []byte {
+func AppendAcknowledged(dst []byte, id Value, tools bool) []byte {
 	agreed := "{}"
 	if tools {
 		agreed = `{"toolsListChanged":true}`
@@ -137,7 +137,7 @@ func AppendAcknowledged(dst []byte, id jsontext.Value, tools bool) []byte {
 
 // AppendToolsChanged appends the notification that the tools changed, for the stream
 // that request id opened, or for a legacy session with a nil id.
-func AppendToolsChanged(dst []byte, id jsontext.Value) []byte {
+func AppendToolsChanged(dst []byte, id Value) []byte {
 	if id == nil {
 		return AppendNote(dst, NoteToolsChanged, "")
 	}
@@ -160,7 +160,7 @@ func (m *Message) Cancels() (key, reason string, ok bool) {
 
 // IDKey returns what makes two ids of one session equal: for strings their value,
 // however it was escaped; for numbers how they are written.
-func IDKey(id jsontext.Value) string {
+func IDKey(id Value) string {
 	if id.Kind() == '"' {
 		if b, err := jsontext.AppendUnquote(nil, id); err == nil {
 			return `"` + string(b)
@@ -170,7 +170,7 @@ func IDKey(id jsontext.Value) string {
 }
 
 // ProgressToken returns the token under which the runtime asked for progress.
-func (m *Message) ProgressToken() jsontext.Value {
+func (m *Message) ProgressToken() Value {
 	if t := m.MetaValue(MetaProgressToken); validID(t) {
 		return t
 	}

@@ -13,6 +13,9 @@ import (
 	"postern/refusal"
 )
 
+// Value is one JSON value as it was written.
+type Value = jsontext.Value
+
 // Kind is what a message is for.
 type Kind int
 
@@ -26,25 +29,26 @@ const (
 // Member is one name and its value, the value as it was written.
 type Member struct {
 	Name  string
-	Value jsontext.Value
+	Value Value
 }
 
 // Message is one parsed line of a runtime. Its values alias the line.
 type Message struct {
 	Kind   Kind
-	ID     jsontext.Value // verbatim; nil in a notification
+	ID     Value // verbatim; nil in a notification
 	Method string
 	Params []Member // in their order; _meta is among them
 	Meta   []Member // the members of params._meta
 }
 
 // Param returns the member of params called name, nil if there is none.
-func (m *Message) Param(name string) jsontext.Value { return find(m.Params, name) }
+func (m *Message) Param(name string) Value { return Find(m.Params, name) }
 
 // MetaValue returns the member of params._meta called name, nil if there is none.
-func (m *Message) MetaValue(name string) jsontext.Value { return find(m.Meta, name) }
+func (m *Message) MetaValue(name string) Value { return Find(m.Meta, name) }
 
-func find(members []Member, name string) jsontext.Value {
+// Find returns the first member called name, nil if there is none.
+func Find(members []Member, name string) Value {
 	for i := range members {
 		if members[i].Name == name {
 			return members[i].Value
@@ -57,7 +61,7 @@ func find(members []Member, name string) jsontext.Value {
 type Fault struct {
 	Code     int          // JSON-RPC
 	Refusal  refusal.Code // for the record
-	ID       jsontext.Value
+	ID       Value
 	Reason   string // our words; what came from outside is quoted
 	Handover bool   // the line speaks to Postern itself, which it may only once
 }
@@ -144,7 +148,7 @@ func depth(line []byte) *Fault {
 }
 
 // noID marks a fault whose message has no id that could be trusted.
-var noID = jsontext.Value("")
+var noID = Value("")
 
 func (p *Parser) reset(line []byte, opts ...jsontext.Options) {
 	p.buf = *bytes.NewBuffer(line)
@@ -167,7 +171,7 @@ func (p *Parser) parse(line []byte) (*Message, *Fault) {
 		return nil, f
 	}
 	var m Message
-	var version, result, failure jsontext.Value
+	var version, result, failure Value
 	var unknown *Fault
 	var names []string
 	err := p.object(func(name string) *Fault {
@@ -181,7 +185,7 @@ func (p *Parser) parse(line []byte) (*Message, *Fault) {
 		case "id":
 			m.ID, f = p.value()
 		case "method":
-			var raw jsontext.Value
+			var raw Value
 			if raw, f = p.value(); f == nil {
 				if m.Method, f = text(raw, "method"); f != nil || m.Method == "" {
 					f = fault(CodeInvalidRequest, refusal.BadRequest, "method is not a name")
@@ -263,7 +267,7 @@ func (p *Parser) object(member func(name string) *Fault) *Fault {
 	return nil
 }
 
-func (p *Parser) value() (jsontext.Value, *Fault) {
+func (p *Parser) value() (Value, *Fault) {
 	v, err := p.dec.ReadValue()
 	if err != nil {
 		return nil, p.syntax(err)
@@ -296,7 +300,7 @@ func (p *Parser) params(m *Message) *Fault {
 			if f := p.meta(m); f != nil {
 				return f
 			}
-			m.Params = append(m.Params, Member{name, jsontext.Value("{}")})
+			m.Params = append(m.Params, Member{name, Value("{}")})
 			return nil
 		}
 		v, f := p.value()
@@ -374,12 +378,12 @@ func (p *Parser) syntax(err error) *Fault {
 
 // idOf looks for the id of a refused line, so that its sender does not wait. It
 // answers nothing where two readers could find two ids.
-func (p *Parser) idOf(line []byte) jsontext.Value {
+func (p *Parser) idOf(line []byte) Value {
 	if !utf8.Valid(line) {
 		return nil
 	}
 	p.reset(line, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	var id jsontext.Value
+	var id Value
 	n := 0
 	f := p.object(func(name string) *Fault {
 		v, f := p.value()
@@ -394,12 +398,18 @@ func (p *Parser) idOf(line []byte) jsontext.Value {
 	return id
 }
 
-func validID(id jsontext.Value) bool {
+func validID(id Value) bool {
 	return len(id) <= MaxID && (id.Kind() == '"' || id.Kind() == '0')
 }
 
+// String returns the string that raw is, if it is one.
+func String(raw Value) (string, bool) {
+	s, f := text(raw, "")
+	return s, f == nil
+}
+
 // text returns the string that raw is.
-func text(raw jsontext.Value, what string) (string, *Fault) {
+func text(raw Value, what string) (string, *Fault) {
 	if raw.Kind() != '"' {
 		return "", fault(CodeInvalidParams, refusal.BadRequest, "%s is not a string", what)
 	}

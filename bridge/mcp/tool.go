@@ -13,14 +13,14 @@ import (
 
 // ListPage is one page of a tool server's tools/list.
 type ListPage struct {
-	Tools []jsontext.Value
+	Tools []Value
 	Next  string // "" on the last page
 }
 
 // ReadList reads the result of a tools/list. Only the page's own shape is checked.
 func (a *Answer) ReadList() (ListPage, error) {
 	var page ListPage
-	tools := find(a.Members, "tools")
+	tools := Find(a.Members, "tools")
 	if tools.Kind() != '[' {
 		return page, errors.New("tools is not an array")
 	}
@@ -38,7 +38,7 @@ func (a *Answer) ReadList() (ListPage, error) {
 			return page, fmt.Errorf("more than %d tools", MaxTools)
 		}
 	}
-	if next := find(a.Members, "nextCursor"); next != nil && next.Kind() != 'n' {
+	if next := Find(a.Members, "nextCursor"); next != nil && next.Kind() != 'n' {
 		b, err := jsontext.AppendUnquote(nil, next)
 		if next.Kind() != '"' || err != nil || len(b) > 64<<10 {
 			return page, errors.New("nextCursor is not a string")
@@ -59,7 +59,7 @@ func Cursor(next string) string {
 // Definition is one tool whose definition was found in order.
 type Definition struct {
 	Name string
-	Raw  jsontext.Value
+	Raw  Value
 }
 
 // Quarantined is one tool that is kept out.
@@ -70,7 +70,7 @@ type Quarantined struct {
 
 // CheckTools divides what a server listed. Of tools that share a name none is kept:
 // a call goes by name, and could mean either.
-func CheckTools(raw []jsontext.Value) (good []Definition, bad []Quarantined) {
+func CheckTools(raw []Value) (good []Definition, bad []Quarantined) {
 	count := map[string]int{}
 	names := make([]string, len(raw))
 	errs := make([]error, len(raw))
@@ -94,7 +94,7 @@ func CheckTools(raw []jsontext.Value) (good []Definition, bad []Quarantined) {
 }
 
 // CheckTool returns the tool's name and why its definition is not acceptable.
-func CheckTool(raw jsontext.Value) (string, error) {
+func CheckTool(raw Value) (string, error) {
 	if raw.Kind() != '{' {
 		return "", errors.New("the definition is not an object")
 	}
@@ -102,7 +102,7 @@ func CheckTool(raw jsontext.Value) (string, error) {
 	if !ok {
 		return "", errors.New("the definition is not an object")
 	}
-	name, f := text(find(members, "name"), "name")
+	name, f := text(Find(members, "name"), "name")
 	if f != nil || !toolName(name) {
 		return "", fmt.Errorf("the name is not 1 to %d of A-Z a-z 0-9 _ . / -", MaxToolName)
 	}
@@ -121,8 +121,8 @@ func CheckTool(raw jsontext.Value) (string, error) {
 			return name, fmt.Errorf("%s is not of its type", v.Name)
 		}
 	}
-	schema := find(members, "inputSchema")
-	if s, ok := Members(schema); !ok || string(find(s, "type")) != `"object"` {
+	schema := Find(members, "inputSchema")
+	if s, ok := Members(schema); !ok || string(Find(s, "type")) != `"object"` {
 		return name, errors.New(`inputSchema is not an object with "type":"object"`)
 	}
 	return name, nil
@@ -171,7 +171,7 @@ func toolName(s string) bool {
 // Served is one tool as it is listed to a runtime.
 type Served struct {
 	Name       string
-	Definition jsontext.Value
+	Definition Value
 }
 
 // ErrCursor is returned by ListResult for a cursor that names no place in the list.
@@ -179,7 +179,7 @@ var ErrCursor = errors.New("cursor is not one of ours")
 
 // ListResult builds one page of a tools/list result. The cursor holds the last name
 // of the page before, so it survives a list that changed and carries no authority.
-func (p Peer) ListResult(tools []Served, cursor jsontext.Value) (jsontext.Value, error) {
+func (p Peer) ListResult(tools []Served, cursor Value) (Value, error) {
 	from := 0
 	if cursor != nil {
 		s, f := text(cursor, "cursor")
@@ -238,7 +238,7 @@ func (p Peer) appendTool(j *joiner, t Served) {
 			j.dst = quote(j.dst, t.Name)
 		case "outputSchema":
 			s, ok := Members(v.Value)
-			if p.Modern || (ok && string(find(s, "type")) == `"object"`) {
+			if p.Modern || (ok && string(Find(s, "type")) == `"object"`) {
 				j.raw(v.Name, v.Value)
 			}
 		case "icons":
@@ -254,10 +254,10 @@ func (p Peer) appendTool(j *joiner, t Served) {
 
 // appendIcons keeps the icons whose source is https or data: nothing else may make a
 // runtime fetch.
-func appendIcons(j *joiner, raw jsontext.Value) {
+func appendIcons(j *joiner, raw Value) {
 	var p Parser
 	p.reset(raw)
-	var kept []jsontext.Value
+	var kept []Value
 	all := true
 	if _, err := p.dec.ReadToken(); err != nil {
 		return
@@ -268,7 +268,7 @@ func appendIcons(j *joiner, raw jsontext.Value) {
 			return
 		}
 		icon, _ := Members(v)
-		src, f := text(find(icon, "src"), "src")
+		src, f := text(Find(icon, "src"), "src")
 		if f == nil && (strings.HasPrefix(src, "https:") || strings.HasPrefix(src, "data:")) {
 			kept = append(kept, v)
 		} else {
@@ -291,11 +291,11 @@ func appendIcons(j *joiner, raw jsontext.Value) {
 }
 
 // appOnly tells whether a tool is meant for an app's own page and not for the model.
-func appOnly(def jsontext.Value) bool {
+func appOnly(def Value) bool {
 	members, _ := Members(def)
-	meta, _ := Members(find(members, "_meta"))
-	ui, _ := Members(find(meta, "ui"))
-	v := find(ui, "visibility")
+	meta, _ := Members(Find(members, "_meta"))
+	ui, _ := Members(Find(meta, "ui"))
+	v := Find(ui, "visibility")
 	return v.Kind() == '[' && strings.Contains(string(v), `"app"`) && !strings.Contains(string(v), `"model"`)
 }
 

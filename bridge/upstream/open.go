@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"postern/bridge/mcp"
 )
 
@@ -78,7 +76,7 @@ func (s *Server) Open(deadline time.Time) (Listing, error) {
 	a, err := s.ask(deadline, mcp.MethodInitialize, s.peer.InitializeParams())
 	switch {
 	case err == nil:
-		version, ok := stringMember(a.Members, "protocolVersion")
+		version, ok := mcp.String(mcp.Find(a.Members, "protocolVersion"))
 		if !ok || !mcp.Legacy(version) {
 			return Listing{}, fmt.Errorf("initialize: the server answered version %.20q", version)
 		}
@@ -91,7 +89,7 @@ func (s *Server) Open(deadline time.Time) (Listing, error) {
 		if derr != nil {
 			return Listing{}, errors.Join(err, derr)
 		}
-		if !bytes.Contains(find(d.Members, "supportedVersions"), []byte(`"`+mcp.Modern+`"`)) {
+		if !bytes.Contains(mcp.Find(d.Members, "supportedVersions"), []byte(`"`+mcp.Modern+`"`)) {
 			return Listing{}, fmt.Errorf("server/discover: %s is not among the server's versions", mcp.Modern)
 		}
 		s.listen()
@@ -111,7 +109,7 @@ func (s *Server) listen() {
 // List reads the server's whole list, page by page, within bounds. A cursor that comes
 // twice is an error: the list would never end.
 func (s *Server) List(deadline time.Time) (Listing, error) {
-	var all []jsontext.Value
+	var all []mcp.Value
 	seen := map[string]bool{}
 	size, cursor := 0, ""
 	for range mcp.MaxPages {
@@ -140,22 +138,4 @@ func (s *Server) List(deadline time.Time) (Listing, error) {
 		seen[page.Next], cursor = true, page.Next
 	}
 	return Listing{}, fmt.Errorf("tools/list: more than %d pages", mcp.MaxPages)
-}
-
-func find(members []mcp.Member, name string) jsontext.Value {
-	for _, m := range members {
-		if m.Name == name {
-			return m.Value
-		}
-	}
-	return nil
-}
-
-func stringMember(members []mcp.Member, name string) (string, bool) {
-	v := find(members, name)
-	if v.Kind() != '"' {
-		return "", false
-	}
-	b, err := jsontext.AppendUnquote(nil, v)
-	return string(b), err == nil
 }
