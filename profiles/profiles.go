@@ -1,0 +1,173 @@
+// Package profiles knows the execution profiles: the built-in ones and those
+// that root put into a directory, decoded strictly.
+//
+// It runs in the launcher and in the CLI's check. A profile decides what a
+// jailed program may do, so a file of it must be root's, and every key must be
+// one that means something.
+//
+// Invariants:
+//   - profiles-1: a key that is unknown, repeated or of the wrong kind is a
+//     mistake; so is an anchor, an alias, a tag or a second document.
+//   - profiles-2: every mistake of a file is reported, each with file, line and key.
+//   - profiles-3: a file that anybody but root could have written is not read.
+//   - profiles-4: a name is given once: no file replaces a built-in profile.
+//
+// It applies nothing (jail), and it does not know which system calls exist:
+// jail/seccomp says so when it compiles them.
+package profiles
+
+import (
+	"embed"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"postern/jail/spec"
+)
+
+// Bounds of a directory of profiles.
+const (
+	MaxFile  = 64 << 10
+	MaxFiles = 256
+)
+
+//go:embed builtin/*.yaml
+var builtin embed.FS
+
+// Builtin returns the profiles that come with Postern, by name.
+func Builtin() (map[string]spec.Profile, error) {
+	all := map[string]spec.Profile{}
+	names, err := fs.Glob(builtin, "builtin/*.yaml")
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		raw, err := builtin.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		if err := add(all, name, raw); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// Load returns the built-in profiles and those of every *.yaml file in dirs. A
+// directory that does not exist holds none. The error joins every mistake of
+// every file.
+func Load(dirs ...string) (map[string]spec.Profile, error) {
+	all, err := Builtin()
+	if err != nil {
+		return nil, err
+	}
+	var mistakes []error
+	for _, dir := range dirs {
+		entries, err := os.ReadDir(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = owned(dir)
+		}
+		if err != nil {
+			mistakes = append(mistakes, err)
+			continue
+		}
+		if len(entries) > MaxFiles {
+			mistakes = append(mistakes, fmt.Errorf("%s: more than %d files", dir, MaxFiles))
+			continue
+		}
+		for _, e := range entries {
+			if filepath.Ext(e.Name()) != ".yaml" {
+				continue
+			}
+			file := filepath.Join(dir, e.Name())
+			raw, err := read(file)
+			if err == nil {
+				err = add(all, file, raw)
+			}
+			if err != nil {
+				mistakes = append(mistakes, err)
+			}
+		}
+	}
+	if len(mistakes) > 0 {
+		return nil, errors.Join(mistakes...)
+	}
+	return all, nil
+}
+
+// add decodes one file and takes its profile into all.
+func add(all map[string]spec.Profile, file string, raw []byte) error {
+	p, err := Decode(file, raw)
+	if err != nil {
+		return err
+	}
+	if want := strings.TrimSuffix(filepath.Base(file), ".yaml"); p.Name != want {
+		return fmt.Errorf("%s: name: the file's name says %q, not %q", file, want, p.Name)
+	}
+	if _, taken := all[p.Name]; taken {
+		return fmt.Errorf("%s: name: there is a profile %q already", file, p.Name)
+	}
+	all[p.Name] = p
+	return nil
+}
+
+// Names returns the names of all, sorted.
+func Names(all map[string]spec.Profile) []string {
+	var names []string
+	for name := range all {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// read returns the content of a file that only root can have written. The
+// owner is asked of the descriptor that is read, not of the path.
+func read(file string) ([]byte, error) {
+	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if err := trusted(file, info); err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: not a regular file", file)
+	}
+	raw, err := io.ReadAll(io.LimitReader(f, MaxFile+1))
+	if err != nil {
+		return nil, err
+	}
+	return raw, nil
+}
+
+// owned refuses a directory in which somebody else could put a profile.
+func owned(dir string) error {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	return trusted(dir, info)
+}
+
+func trusted(name string, info fs.FileInfo) error {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || st.Uid != 0 || info.Mode().Perm()&0o022 != 0 {
+		return fmt.Errorf("%s: must be root's and writable by nobody else", name)
+	}
+	return nil
+}
