@@ -166,7 +166,7 @@ func (b *Batch) Commit() error {
 	}
 	clear(b.calls)
 	b.calls, b.ends, b.folds, b.opened, b.closed = b.calls[:0], b.ends[:0], b.folds[:0], b.opened[:0], b.closed[:0]
-	return nil
+	return b.f.recycle()
 }
 
 func (b *Batch) write() error {

@@ -17,6 +17,7 @@ import (
 type file struct {
 	path   string // empty in memory
 	writer *sqlite3.Conn
+	logged int // frames in the log after the last commit
 }
 
 func openFile(path string, schemas []string) (*file, error) {
@@ -29,6 +30,8 @@ func openFile(path string, schemas []string) (*file, error) {
 	}
 	f := &file{path: path, writer: c}
 	err = c.Exec(`PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0`)
+	// After the pragma, which would take the hook away.
+	c.WALHook(func(_ *sqlite3.Conn, _ string, pages int) error { f.logged = pages; return nil })
 	if err = classify(err); err == nil {
 		err = f.migrate(schemas)
 	}
@@ -68,9 +71,13 @@ func connect(path string, flags sqlite3.OpenFlag) (*sqlite3.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	var since time.Time
 	err = c.BusyHandler(func(_ context.Context, count int) bool {
+		if count == 0 {
+			since = time.Now()
+		}
 		time.Sleep(busyStep)
-		return time.Duration(count)*busyStep < BusyWait
+		return time.Since(since) < BusyWait
 	})
 	if err == nil {
 		err = c.Exec(settings)
@@ -103,7 +110,28 @@ func (f *file) transaction(do func(*sqlite3.Conn) error) error {
 	if err != nil {
 		return f.rollback(err)
 	}
-	return nil
+	return f.recycle()
+}
+
+// recycle moves the rest of a long log into the file, after a commit. Nothing is
+// being written then, so the next commit overwrites the log from its beginning;
+// a reader or a checkpoint in the way puts that off to a later commit. Only a
+// failed sync is an error.
+func (f *file) recycle() error {
+	if f.logged < walRecycle {
+		return nil
+	}
+	return f.checkpoint(f.writer)
+}
+
+// checkpoint moves what it can of the log into the file over the connection c,
+// without waiting for anyone.
+func (f *file) checkpoint(c *sqlite3.Conn) error {
+	_, _, err := c.WALCheckpoint("main", sqlite3.CHECKPOINT_PASSIVE)
+	if err = f.named(err); errors.Is(err, ErrBusy) || errors.Is(err, ErrFull) {
+		return nil // it is tried again; commits meet a full disk by themselves
+	}
+	return err
 }
 
 // rollback ends a failed transaction and returns its error by name. A
@@ -114,7 +142,24 @@ func (f *file) rollback(err error) error {
 			return fmt.Errorf("roll back after %v: %w: %w", err, e, ErrIO)
 		}
 	}
-	return classify(err)
+	return f.named(err)
+}
+
+// fullBelow is the room in bytes below which a failed write is laid to the disk
+// being full: the driver loses the reason of some writes that a checkpoint makes.
+const fullBelow = 1 << 20
+
+// named is classify with one more question to the file system.
+func (f *file) named(err error) error {
+	err = classify(err)
+	if !errors.Is(err, ErrIO) || errors.Is(err, sqlite3.IOERR_FSYNC) || errors.Is(err, sqlite3.IOERR_DIR_FSYNC) {
+		return err
+	}
+	var room syscall.Statfs_t
+	if errors.Is(err, sqlite3.IOERR) && f.path != "" && syscall.Statfs(f.path, &room) == nil && room.Bavail*uint64(room.Bsize) < fullBelow {
+		return fmt.Errorf("%w: %v", ErrFull, err)
+	}
+	return err
 }
 
 // classify names err by what the caller must do.

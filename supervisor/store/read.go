@@ -120,30 +120,40 @@ func (s *Store) changes(q Query) (p Page, err error) {
 	if err := each(s.reader, `SELECT coalesce((SELECT value FROM meta WHERE key = 'open_from'), 0)`, func(r *sqlite3.Stmt) { p.OpenFrom = r.ColumnInt64(0) }); err != nil {
 		return p, err
 	}
-	st, _, err := s.reader.Prepare(`SELECT ` + callColumns + ` FROM calls WHERE seq >= ? AND change > ? ORDER BY change LIMIT ?`)
+	st, _, err := s.reader.Prepare(`SELECT ` + callColumns + ` FROM calls WHERE seq >= ?1 AND change > ?2 AND at >= ?3
+		AND (?4 = '' OR project = ?4) AND (?5 = 0 OR state = ?5) ORDER BY change LIMIT ?6`)
 	if err != nil {
 		return p, err
 	}
 	defer st.Close()
-	if err := errors.Join(st.BindInt64(1, q.From), st.BindInt64(2, q.After), st.BindInt(3, MaxScan)); err != nil {
+	if err := errors.Join(st.BindInt64(1, q.From), st.BindInt64(2, q.After), st.BindInt64(3, q.Since), st.BindText(4, string(q.Project)),
+		st.BindInt(5, int(q.State)), st.BindInt(6, q.Limit)); err != nil {
 		return p, err
 	}
 	for st.Step() {
+		p.Calls = append(p.Calls, readCall(st))
 		p.Next = st.ColumnInt64(1)
-		if st.ColumnInt64(3) >= q.Since && matches(st, q) {
-			p.Calls = append(p.Calls, readCall(st))
-			if len(p.Calls) == q.Limit {
-				p.More = true
-				break
-			}
-		}
 	}
-	if p.More {
-		// What comes next in this answer may lie below the mark.
-		p.OpenFrom = q.From
+	if err := st.Err(); err != nil {
+		return p, err
+	}
+	if p.More = len(p.Calls) == q.Limit; p.More {
+		p.OpenFrom = q.From // what comes next in this answer may lie below the mark
+		return p, nil
 	}
 	p.OpenFrom = max(p.OpenFrom, q.From)
-	return p, st.Err()
+	newest, _, err := s.reader.Prepare(`SELECT coalesce(max(change), 0) FROM calls WHERE seq >= ?`)
+	if err != nil {
+		return p, err
+	}
+	defer newest.Close()
+	if err := newest.BindInt64(1, q.From); err != nil {
+		return p, err
+	}
+	for newest.Step() {
+		p.Next = max(p.Next, newest.ColumnInt64(0))
+	}
+	return p, newest.Err()
 }
 
 // Latest returns the number of the newest change, and the number below which no

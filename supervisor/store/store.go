@@ -13,7 +13,8 @@
 //   - store-5: a schema that has landed is never edited; files of an unknown or newer schema are refused.
 //
 // One goroutine writes: it calls Apply, Batch and Recover. Run owns a second
-// connection for each file and checkpoints there. Readers use Calls and Sessions
+// connection for each file and checkpoints there; the writer only finishes that
+// when the log is half full, for under load nobody else ever finds it at rest. Readers use Calls and Sessions
 // from any goroutine.
 //
 // The driver is ncruces/go-sqlite3: SQLite compiled to Go, without cgo. It offers
@@ -61,7 +62,7 @@ const (
 	busyStep        = 100 * time.Microsecond // between two tries
 	pageBytes       = 4096
 	walBytes        = 4 << 20                  // written before the first admission, so that a commit only overwrites
-	walRecycle      = walBytes / pageBytes / 2 // frames after which the log starts again from its beginning
+	walRecycle      = walBytes / pageBytes / 2 // frames after which the writer sends the log back to its beginning
 	checkpointEvery = 100 * time.Millisecond
 )
 
@@ -186,8 +187,9 @@ func (s *Store) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
+	files := []*file{s.policy, s.activity}
 	var conns [2]*sqlite3.Conn
-	for i, f := range []*file{s.policy, s.activity} {
+	for i, f := range files {
 		c, err := connect(f.path, sqlite3.OPEN_READWRITE)
 		if err != nil {
 			return classify(err)
@@ -216,8 +218,8 @@ func (s *Store) Run(ctx context.Context) error {
 			}
 			checked = nil
 		case <-tick.C:
-			for _, c := range conns {
-				if err := checkpoint(c); err != nil {
+			for i, c := range conns {
+				if err := files[i].checkpoint(c); err != nil {
 					if checked != nil {
 						<-checked
 					}
@@ -226,20 +228,6 @@ func (s *Store) Run(ctx context.Context) error {
 			}
 		}
 	}
-}
-
-// checkpoint moves the log into the file. When much has been logged it also lets
-// the log start again from its beginning, so that it is overwritten and never
-// grows; that step holds the writer for what is left after the first.
-func checkpoint(c *sqlite3.Conn) error {
-	logged, _, err := c.WALCheckpoint("main", sqlite3.CHECKPOINT_PASSIVE)
-	if err == nil && logged >= walRecycle {
-		_, _, err = c.WALCheckpoint("main", sqlite3.CHECKPOINT_RESTART)
-	}
-	if err = classify(err); errors.Is(err, ErrBusy) || errors.Is(err, ErrFull) {
-		return nil // the next round tries again; commits meet a full disk by themselves
-	}
-	return err
 }
 
 func (s *Store) checkActivity(ctx context.Context) error {
