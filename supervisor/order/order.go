@@ -98,9 +98,10 @@ type (
 	}
 	// TokenFile asks for a file that only UID can read.
 	TokenFile struct {
-		Seq  uint64   `json:"seq"`
-		Task ids.Task `json:"task"`
-		UID  uint32   `json:"uid"`
+		Seq     uint64      `json:"seq"`
+		Task    ids.Task    `json:"task"`
+		UID     uint32      `json:"uid"`
+		Project ids.Project `json:"project,omitempty"` // lets a second task of the project have a file too
 	}
 	// TokenFileGone asks to remove it.
 	TokenFileGone struct {

@@ -15,7 +15,7 @@ var now = time.UnixMilli(1_790_000_000_000)
 func samples() ([]Up, []Down) {
 	p, j, s, r, t := ids.New[ids.Project](now, [10]byte{1}), ids.New[ids.Jail](now, [10]byte{2}), ids.New[ids.Server](now, [10]byte{3}), ids.New[ids.Revision](now, [10]byte{4}), ids.New[ids.Task](now, [10]byte{5})
 	return []Up{Ready{}, FactsAck{1}, LaunchBridge{1, p, 1}, LaunchServer{Seq: 2, Project: p, Set: 1, Server: s, Revision: r}, LaunchProbe{Seq: 3, Server: s, Revision: r},
-			Stop{j, 100}, Retire{4, p}, TokenFile{5, t, 1000}, TokenFileGone{t}, StatJails{6}},
+			Stop{j, 100}, Retire{4, p}, TokenFile{5, t, 1000, p}, TokenFileGone{t}, StatJails{6}},
 		[]Down{Facts{1}, Control{}, ProjectSocket{p}, Launched{Seq: 1, Jail: j, PID: 2, UID: 3}, NotLaunched{1, refusal.ServerUnavailable, "x"}, Exited{Jail: j, Status: -1, Signal: 9},
 			TokenFileIs{5, "/run/postern/t/x"}, Stats{Seq: 6, Last: true, Rows: []JailRow{{Jail: j, Kind: "bridge"}}}, Done{Seq: 4}}
 }

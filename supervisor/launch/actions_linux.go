@@ -1,0 +1,304 @@
+package launch
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"postern/ids"
+	"postern/jail/spec"
+	"postern/refusal"
+	"postern/supervisor/api"
+	"postern/supervisor/order"
+	"postern/supervisor/peer"
+)
+
+// request is one line of root.
+type request struct {
+	ctx  context.Context
+	peer *peer.Peer
+	api.Request
+	progress func(text string)
+}
+
+// version is what the build knows of itself.
+func version() string {
+	if b, ok := debug.ReadBuildInfo(); ok && b.Main.Version != "" {
+		return b.Main.Version
+	}
+	return "unknown"
+}
+
+// changing runs a rule on the present facts and commits what it returns. One change at
+// a time, so no rule ever decides on facts that are not the newest.
+func (s *Supervisor) changing(r request, rule func(f Facts) (Facts, *api.Refusal)) *api.Refusal {
+	s.change.Lock()
+	defer s.change.Unlock()
+	f, _ := s.now()
+	if r.At != 0 && r.At != f.Version {
+		return api.Refuse(refusal.StaleSelector, "You read version %d, it is %d now.", r.At, f.Version)
+	}
+	g, refused := rule(f)
+	if refused != nil || r.DryRun || g.Version == f.Version {
+		return refused
+	}
+	line := entry{UID: r.peer.UID, PID: r.peer.PID, Action: r.Action, Params: r.Params, Version: g.Version, Request: r.RequestID}
+	if err := s.audit.write(line); err != nil {
+		return api.Refuse(refusal.StoreUnavailable, "The change could not be recorded and was not made: %v.", err)
+	}
+	if err := s.commit(r.ctx, g, true); err != nil {
+		line.Failed = err.Error()
+		if again := s.audit.write(line); again != nil {
+			s.cfg.Log.Error("a failed change stands in the audit as made", keyError, again, keyAction, r.Action)
+		}
+		return refusedAs(err, refusal.StoreUnavailable)
+	}
+	s.cfg.Log.Info("root facts changed", keyAction, r.Action, keyFacts, g.Version)
+	return nil
+}
+
+// params decodes strictly or refuses.
+func params[P any](r request) (P, *api.Refusal) {
+	p, err := api.DecodeParams[P](r.Params)
+	if err != nil {
+		return p, api.Refuse(refusal.BadRequest, "%v.", err)
+	}
+	return p, nil
+}
+
+func (s *Supervisor) accountAdd(r request) (any, *api.Refusal) {
+	p, refused := params[api.AccountAddParams](r)
+	if refused != nil {
+		return nil, refused
+	}
+	var a order.Account
+	refused = s.changing(r, func(f Facts) (g Facts, refused *api.Refusal) {
+		g, a, refused = f.addAccount(p, reserved{authority: s.cfg.UID, hosts: s.cfg.Hosts, uids: s.cfg.UIDs}, time.Now())
+		return g, refused
+	})
+	return accountResult(a), refused
+}
+
+func (s *Supervisor) accountDelete(r request) (any, *api.Refusal) {
+	p, refused := params[api.Selected](r)
+	if refused != nil {
+		return nil, refused
+	}
+	var a order.Account
+	refused = s.changing(r, func(f Facts) (g Facts, refused *api.Refusal) {
+		g, a, refused = f.deleteAccount(p.Selector)
+		return g, refused
+	})
+	return accountResult(a), refused
+}
+
+func accountResult(a order.Account) api.AccountResult {
+	status := "active"
+	if a.Deleted {
+		status = "deleted"
+	}
+	return api.AccountResult{Account: string(a.ID), Name: a.Name, UIDs: a.UIDs, Status: status}
+}
+
+func (s *Supervisor) projectAdd(r request) (any, *api.Refusal) {
+	p, refused := params[api.ProjectAddParams](r)
+	if refused != nil {
+		return nil, refused
+	}
+	var made Project
+	var warnings []string
+	refused = s.changing(r, func(f Facts) (Facts, *api.Refusal) {
+		g, project, owner, refused := f.addProject(p, time.Now())
+		if refused != nil {
+			return f, refused
+		}
+		if warnings, refused = s.bindWorkspace(f, project, owner, r.DryRun); refused != nil {
+			return f, refused
+		}
+		made = *project
+		return g, nil
+	})
+	if refused != nil {
+		return nil, refused
+	}
+	if !r.DryRun {
+		if _, l := s.now(); l != nil {
+			if err := s.giveProject(l, made.ID); err != nil {
+				s.cfg.Log.Error("no project socket", keyError, err, keyProject, made.ID)
+				warnings = append(warnings, fmt.Sprintf("its socket is made when the authority starts again: %v", err))
+			}
+		}
+	}
+	return projectResult(made, warnings), nil
+}
+
+// bindWorkspace finds out which directory it is and whether it may be one, and writes
+// that into p. The mark is set last, when nothing else can refuse.
+func (s *Supervisor) bindWorkspace(f Facts, p *Project, owner order.Account, dry bool) ([]string, *api.Refusal) {
+	dir, resolved, refused := openWorkspace(p.Workspace, true)
+	if refused != nil {
+		return nil, refused
+	}
+	defer dir.Close()
+	refuse := func(err error) ([]string, *api.Refusal) {
+		return nil, api.Refuse(refusal.WorkspaceRefused, "%q: %v.", resolved, err)
+	}
+	if !spec.CleanPath(resolved) {
+		return refuse(fmt.Errorf("its path is longer than %d bytes, or the root", spec.MaxPath))
+	}
+	p.Workspace = resolved
+	uid, gid, refused := checkOwner(dir, resolved, owner.UIDs)
+	if refused != nil {
+		return nil, refused
+	}
+	if gids := groupsOf(uid, gid); slices.Max(gids) == 0 {
+		return refuse(fmt.Errorf("it and its owner have no group but root's"))
+	}
+	var err error
+	if p.Directory, _, err = identify(int(dir.Fd()), false); err != nil {
+		return refuse(err)
+	}
+	if p.Directory.Place, err = place(dir, resolved); err != nil {
+		return refuse(err)
+	}
+	if refused := checkOverlap(dir, *p, p.Directory.Place, f.Projects, s.own); refused != nil {
+		return nil, refused
+	}
+	if err := mappable(dir, uid); err != nil {
+		return refuse(err)
+	}
+	p.OwnerUID = uid
+	warnings := foreign(dir, uid)
+	if dry {
+		return warnings, nil
+	}
+	if p.Directory.Marked, err = mark(dir, p.ID); err != nil {
+		return refuse(err)
+	}
+	return warnings, nil
+}
+
+func (s *Supervisor) projectSet(r request) (any, *api.Refusal) {
+	p, refused := params[api.ProjectSetParams](r)
+	if refused != nil {
+		return nil, refused
+	}
+	var made Project
+	refused = s.changing(r, func(f Facts) (g Facts, refused *api.Refusal) {
+		g, made, refused = f.setProject(p)
+		return g, refused
+	})
+	return projectResult(made, nil), refused
+}
+
+func projectResult(p Project, warnings []string) api.ProjectResult {
+	return api.ProjectResult{Project: string(p.ID), Label: p.Label, Owner: string(p.Owner), Workspace: p.Workspace, PersonBind: p.PersonBind,
+		ExecutionProfile: p.ExecutionProfile, Warnings: warnings}
+}
+
+// serverPut registers a server or gives one a new revision. The copy is made before
+// the facts are locked: it may take long, and it names nothing.
+func (s *Supervisor) serverPut(r request) (any, *api.Refusal) {
+	p, refused := params[api.ServerParams](r)
+	if refused != nil {
+		return nil, refused
+	}
+	f, _ := s.now()
+	var id ids.Server
+	if r.Action == api.ServerUpdate {
+		i, refused := f.findServer(p.Label)
+		if refused != nil {
+			return nil, refused
+		}
+		id, p.Label = f.Servers[i].ID, f.Servers[i].Label
+	}
+	v, refused := checkServer(p, s.cfg.Profiles)
+	if refused != nil {
+		return nil, refused
+	}
+	warnings, refused := s.ingestFor(r, p, &v)
+	if refused != nil {
+		return nil, refused
+	}
+	var made Server
+	refused = s.changing(r, func(f Facts) (g Facts, refused *api.Refusal) {
+		if id == "" {
+			g, made, refused = f.addServer(p.Label, v, time.Now())
+			return g, refused
+		}
+		i, refused := f.findServer(string(id))
+		if refused != nil {
+			return f, refused
+		}
+		g, made, refused = f.updateServer(i, v, time.Now())
+		return g, refused
+	})
+	if refused != nil {
+		return nil, refused
+	}
+	return serverResult(made, warnings), nil
+}
+
+func (s *Supervisor) ingestFor(r request, p api.ServerParams, v *Revision) (warnings []string, refused *api.Refusal) {
+	if p.Package == "" {
+		return checkProgram(nil, v)
+	}
+	r.progress(fmt.Sprintf("copying %q", p.Package))
+	v.Package, refused = ingest(s.store, p.Package, !r.DryRun, func(tree *os.File) (refused *api.Refusal) {
+		warnings, refused = checkProgram(tree, v)
+		return refused
+	})
+	return warnings, refused
+}
+
+func (s *Supervisor) serverDelete(r request) (any, *api.Refusal) {
+	p, refused := params[api.Selected](r)
+	if refused != nil {
+		return nil, refused
+	}
+	var made Server
+	refused = s.changing(r, func(f Facts) (g Facts, refused *api.Refusal) {
+		g, made, refused = f.deleteServer(p.Selector)
+		return g, refused
+	})
+	if refused != nil {
+		return nil, refused
+	}
+	return serverResult(made, nil), nil
+}
+
+func (s *Supervisor) serverList(r request) (any, *api.Refusal) {
+	if _, refused := params[struct{}](r); refused != nil {
+		return nil, refused
+	}
+	f, _ := s.now()
+	out := api.ServerListResult{Servers: []api.ServerResult{}}
+	for _, server := range f.Servers {
+		if !server.Deleted {
+			out.Servers = append(out.Servers, serverResult(server, nil))
+		}
+	}
+	return out, nil
+}
+
+func (s *Supervisor) serverShow(r request) (any, *api.Refusal) {
+	p, refused := params[api.Selected](r)
+	if refused != nil {
+		return nil, refused
+	}
+	f, _ := s.now()
+	i, refused := f.findServer(p.Selector)
+	if refused != nil {
+		return nil, refused
+	}
+	return serverResult(f.Servers[i], nil), nil
+}
+
+func serverResult(s Server, warnings []string) api.ServerResult {
+	v := s.Current()
+	return api.ServerResult{Server: string(s.ID), Label: s.Label, Revision: string(v.ID), Digest: v.Digest, Profile: v.Profile, Scope: v.Scope, Credential: v.Credential,
+		Classes: v.Classes, Tiers: v.Tiers, Command: v.Command, Package: v.Package, Recorded: v.Recorded, Deleted: s.Deleted, Warnings: warnings}
+}

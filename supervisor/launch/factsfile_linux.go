@@ -1,0 +1,158 @@
+package launch
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxFacts bounds facts.json.
+const maxFacts = 256 << 20
+
+const (
+	factsName = "facts.json"
+	tempName  = "facts.json.new"
+)
+
+// factsFile is the root directory, locked, and the file in it. Whoever holds it is
+// the only posternd of this installation.
+type factsFile struct {
+	path string
+	dir  *os.File
+}
+
+// openRootDir opens and locks the root directory, making it where it is missing.
+// It refuses one that is a link, that root does not own, or that others can enter.
+func openRootDir(path string) (*factsFile, error) {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, err
+	}
+	dir, err := openPlain(path, unix.O_DIRECTORY)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkOwned(dir, 0o077); err != nil {
+		dir.Close()
+		return nil, err
+	}
+	if err := lockFile(dir); err != nil {
+		dir.Close()
+		return nil, fmt.Errorf("root directory %q: another posternd uses it: %w", path, err)
+	}
+	return &factsFile{path: path, dir: dir}, nil
+}
+
+func (f *factsFile) close() { f.dir.Close() }
+
+// load reads the facts; where there are none yet it writes the first ones.
+func (f *factsFile) load(now time.Time) (Facts, error) {
+	facts, err := f.read()
+	if errors.Is(err, os.ErrNotExist) {
+		facts = newFacts(now)
+		return facts, f.save(facts)
+	}
+	return facts, err
+}
+
+func (f *factsFile) read() (Facts, error) {
+	fd, err := unix.Openat(int(f.dir.Fd()), factsName, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return Facts{}, &os.PathError{Op: "open", Path: filepath.Join(f.path, factsName), Err: err}
+	}
+	file := os.NewFile(uintptr(fd), filepath.Join(f.path, factsName))
+	defer file.Close()
+	if err := checkOwned(file, 0o077); err != nil {
+		return Facts{}, err
+	}
+	raw, err := io.ReadAll(io.LimitReader(file, maxFacts+1))
+	if err != nil {
+		return Facts{}, err
+	}
+	if len(raw) > maxFacts {
+		return Facts{}, fmt.Errorf("%q: more than %d bytes", file.Name(), maxFacts)
+	}
+	facts, err := decodeFacts(raw)
+	if err != nil {
+		return Facts{}, fmt.Errorf("%q: %w", file.Name(), err)
+	}
+	return facts, nil
+}
+
+// save replaces facts.json: written beside, synced, renamed, and the directory synced,
+// so that a crash leaves the old facts or the new ones and never a part.
+func (f *factsFile) save(facts Facts) error {
+	raw, err := facts.encode()
+	if err != nil {
+		return err
+	}
+	if len(raw) > maxFacts {
+		return fmt.Errorf("root facts: more than %d bytes", maxFacts)
+	}
+	dir := int(f.dir.Fd())
+	if err := unix.Unlinkat(dir, tempName, 0); err != nil && err != unix.ENOENT {
+		return fmt.Errorf("remove %q: %w", tempName, err)
+	}
+	fd, err := unix.Openat(dir, tempName, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return fmt.Errorf("create %q: %w", tempName, err)
+	}
+	file := os.NewFile(uintptr(fd), tempName)
+	defer file.Close()
+	if _, err := file.Write(raw); err != nil {
+		return err
+	}
+	if err := file.Sync(); err != nil {
+		return err
+	}
+	if err := unix.Renameat(dir, tempName, dir, factsName); err != nil {
+		return fmt.Errorf("rename %q: %w", tempName, err)
+	}
+	return f.dir.Sync()
+}
+
+// openPlain opens path without following a link at its end.
+func openPlain(path string, flags int) (*os.File, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC|unix.O_NONBLOCK|flags, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// checkOwned refuses a file or directory of root's that is not root's alone: refused
+// with path and mode, never repaired, because a repair would hide who changed it.
+func checkOwned(f *os.File, forbidden uint32) error { return checkOwnedBy(f, 0, forbidden) }
+
+func checkOwnedBy(f *os.File, uid, forbidden uint32) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return os.NewSyscallError("fstat", err)
+	}
+	kind := st.Mode & unix.S_IFMT
+	switch {
+	case kind != unix.S_IFREG && kind != unix.S_IFDIR:
+		return fmt.Errorf("%q is neither a file nor a directory (mode %o): %w", f.Name(), st.Mode, errOwned)
+	case st.Uid != uid:
+		return fmt.Errorf("%q belongs to uid %d, not %d (mode %04o): %w", f.Name(), st.Uid, uid, st.Mode&0o7777, errOwned)
+	case st.Mode&forbidden != 0:
+		return fmt.Errorf("%q has mode %04o, at most %04o is accepted: %w", f.Name(), st.Mode&0o7777, 0o777&^forbidden, errOwned)
+	case kind == unix.S_IFREG && st.Nlink != 1:
+		return fmt.Errorf("%q has %d names, one is accepted: %w", f.Name(), st.Nlink, errOwned)
+	}
+	return nil
+}
+
+// errOwned is what checkOwned refuses with; posternd ends with the configuration status.
+var errOwned = errors.New("owner or mode is not acceptable")
+
+func lockFile(f *os.File) error {
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return os.NewSyscallError("flock", err)
+	}
+	return nil
+}

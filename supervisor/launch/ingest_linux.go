@@ -1,0 +1,349 @@
+package launch
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"debug/elf"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"postern/jail/spec"
+	"postern/refusal"
+	"postern/supervisor/api"
+)
+
+// Bounds of one package.
+const (
+	maxPackageFiles = 200_000
+	maxPackageBytes = 2 << 30
+	maxPackageDepth = 64
+)
+
+const (
+	packageDir = "pkg"
+	halfPrefix = ".new-"
+)
+
+// ingest copies the tree at source into the store and returns the digest of the copy.
+// Nothing else of the source is ever used: what changes there later changes nothing.
+//
+// The tree may hold directories, regular files without set-id bits, and links that
+// stay inside. It is walked by descriptor, entry by entry, without following anything.
+// check looks at the finished copy; the copy is kept only if it agrees and keep is set.
+func ingest(store *os.File, source string, keep bool, check func(tree *os.File) *api.Refusal) (string, *api.Refusal) {
+	refuse := func(err error) (string, *api.Refusal) {
+		return "", api.Refuse(refusal.RegistrationWrong, "package %q: %v.", source, err)
+	}
+	if !spec.CleanPath(source) {
+		return refuse(errors.New("want an absolute directory in its shortest form"))
+	}
+	from, err := openPlain(source, unix.O_DIRECTORY)
+	if err != nil {
+		return refuse(err)
+	}
+	defer from.Close()
+	var b [8]byte
+	rand.Read(b[:])
+	half := halfPrefix + hex.EncodeToString(b[:])
+	if err := unix.Mkdirat(int(store.Fd()), half, 0o755); err != nil {
+		return refuse(os.NewSyscallError("mkdirat", err))
+	}
+	done := false
+	defer func() {
+		if !done {
+			os.RemoveAll(filepath.Join(store.Name(), half))
+		}
+	}()
+	to, err := openAt(int(store.Fd()), half, unix.O_DIRECTORY)
+	if err != nil {
+		return refuse(err)
+	}
+	defer to.Close()
+	if err := to.Chmod(0o755); err != nil { // whatever the umask was: the jail's uid walks it
+		return refuse(err)
+	}
+	c := copier{sum: sha256.New()}
+	if err := c.dir(int(from.Fd()), int(to.Fd()), "", 0); err != nil {
+		return refuse(err)
+	}
+	if err := c.checkLinks(int(to.Fd())); err != nil {
+		return refuse(err)
+	}
+	if refused := check(to); refused != nil {
+		return "", refused
+	}
+	digest := hex.EncodeToString(c.sum.Sum(nil))
+	if !keep {
+		return digest, nil
+	}
+	// One sync for the whole tree: a call for each of thousands of small files takes minutes.
+	if err := unix.Syncfs(int(to.Fd())); err != nil {
+		return refuse(os.NewSyscallError("syncfs", err))
+	}
+	err = unix.Renameat2(int(store.Fd()), half, int(store.Fd()), digest, unix.RENAME_NOREPLACE)
+	if err != nil && !errors.Is(err, unix.EEXIST) {
+		return refuse(os.NewSyscallError("renameat2", err))
+	}
+	done = err == nil // an equal copy that is already there stays; this one goes
+	if err := store.Sync(); err != nil {
+		return refuse(err)
+	}
+	return digest, nil
+}
+
+type copier struct {
+	sum   hash.Hash
+	files int
+	bytes int64
+	links []string
+}
+
+// record adds one entry to the digest; NUL cannot be in a name, so entries cannot run
+// into each other.
+func (c *copier) record(kind, at, what string) {
+	fmt.Fprintf(c.sum, "%s\x00%s\x00%s\x00", kind, at, what)
+}
+
+func (c *copier) dir(from, to int, at string, depth int) error {
+	if depth > maxPackageDepth {
+		return fmt.Errorf("%q lies deeper than %d directories", at, maxPackageDepth)
+	}
+	names, err := namesOf(from, maxPackageFiles-c.files)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		here := path.Join(at, name)
+		if c.files++; c.files > maxPackageFiles {
+			return fmt.Errorf("more than %d files", maxPackageFiles)
+		}
+		if err := c.entry(from, to, name, here, depth); err != nil {
+			return fmt.Errorf("%q: %w", here, err)
+		}
+	}
+	return nil
+}
+
+func (c *copier) entry(from, to int, name, here string, depth int) error {
+	var st unix.Stat_t
+	if err := unix.Fstatat(from, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return os.NewSyscallError("fstatat", err)
+	}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFLNK:
+		return c.link(from, to, name, here)
+	case unix.S_IFDIR, unix.S_IFREG:
+	default:
+		// Not opened: opening a device or a FIFO already does something.
+		return fmt.Errorf("is neither a file, a directory nor a link (mode %o)", st.Mode)
+	}
+	src, err := openAt(from, name, 0)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	// The name may mean something else by now; only what is open counts.
+	if err := unix.Fstat(int(src.Fd()), &st); err != nil {
+		return os.NewSyscallError("fstat", err)
+	}
+	switch {
+	case st.Mode&unix.S_IFMT == unix.S_IFDIR:
+		c.record("d", here, "")
+		if err := unix.Mkdirat(to, name, 0o755); err != nil {
+			return os.NewSyscallError("mkdirat", err)
+		}
+		sub, err := openAt(to, name, unix.O_DIRECTORY)
+		if err != nil {
+			return err
+		}
+		defer sub.Close()
+		if err := sub.Chmod(0o755); err != nil {
+			return err
+		}
+		return c.dir(int(src.Fd()), int(sub.Fd()), here, depth+1)
+	case st.Mode&unix.S_IFMT != unix.S_IFREG:
+		return fmt.Errorf("changed while it was copied")
+	case st.Mode&(unix.S_ISUID|unix.S_ISGID) != 0:
+		return fmt.Errorf("has a set-id bit (mode %04o)", st.Mode&0o7777)
+	}
+	return c.file(src, to, name, here, st.Mode&0o111 != 0)
+}
+
+func (c *copier) file(src *os.File, to int, name, here string, exec bool) error {
+	mode, kind := uint32(0o644), "f"
+	if exec {
+		mode, kind = 0o755, "x"
+	}
+	fd, err := unix.Openat(to, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, mode)
+	if err != nil {
+		return os.NewSyscallError("openat", err)
+	}
+	dst := os.NewFile(uintptr(fd), here)
+	defer dst.Close()
+	if err := dst.Chmod(os.FileMode(mode)); err != nil { // whatever the umask was
+		return err
+	}
+	sum := sha256.New()
+	left := int64(maxPackageBytes) - c.bytes
+	n, err := io.Copy(io.MultiWriter(dst, sum), io.LimitReader(src, left+1))
+	if err != nil {
+		return err
+	}
+	if n > left {
+		return fmt.Errorf("the package has more than %d bytes", int64(maxPackageBytes))
+	}
+	c.bytes += n
+	c.record(kind, here, hex.EncodeToString(sum.Sum(nil)))
+	return nil
+}
+
+func (c *copier) link(from, to int, name, here string) error {
+	buf := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(from, name, buf)
+	if err != nil {
+		return os.NewSyscallError("readlinkat", err)
+	}
+	target := string(buf[:n])
+	if path.IsAbs(target) || !filepath.IsLocal(path.Join(path.Dir(here), target)) {
+		return fmt.Errorf("is a link to %q, which leaves the package", target)
+	}
+	c.record("l", here, target)
+	c.links = append(c.links, here)
+	if err := unix.Symlinkat(target, to, name); err != nil {
+		return os.NewSyscallError("symlinkat", err)
+	}
+	return nil
+}
+
+// checkLinks asks the kernel where each copied link really leads: one that goes through
+// another link can leave although its text does not. A dangling link is harmless.
+func (c *copier) checkLinks(root int) error {
+	for _, l := range c.links {
+		fd, err := unix.Openat2(root, l, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS})
+		switch {
+		case err == nil:
+			unix.Close(fd)
+		case !errors.Is(err, unix.ENOENT):
+			return fmt.Errorf("%q is a link that leaves the package or leads nowhere: %w", l, err)
+		}
+	}
+	return nil
+}
+
+// namesOf lists a directory in a fixed order, at most limit+1 names of it.
+func namesOf(fd, limit int) ([]string, error) {
+	dup, err := unix.Openat(fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("openat", err)
+	}
+	d := os.NewFile(uintptr(dup), ".")
+	defer d.Close()
+	names, err := d.Readdirnames(limit + 1)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+func openAt(dir int, name string, flags int) (*os.File, error) {
+	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC|flags, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// checkProgram finds the executable: in the copy, or in the system, where its digest is
+// recorded and not pinned. tree is nil without a package. It returns the warnings about
+// arguments that look like files of the package and are not there: arguments are
+// literal text, so that is no refusal.
+func checkProgram(tree *os.File, v *Revision) ([]string, *api.Refusal) {
+	program := v.Command[0]
+	refuse := func(format string, args ...any) ([]string, *api.Refusal) {
+		return nil, api.Refuse(refusal.RegistrationWrong, format, args...)
+	}
+	root, at := unix.AT_FDCWD, program
+	how := unix.OpenHow{Flags: unix.O_RDONLY | unix.O_NONBLOCK | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_MAGICLINKS}
+	if in, ok := strings.CutPrefix(program, spec.PackageDir+"/"); ok {
+		root, at = int(tree.Fd()), in
+		how.Resolve |= unix.RESOLVE_BENEATH
+	}
+	fd, err := unix.Openat2(root, at, &how)
+	if err != nil {
+		return refuse("The executable %q is missing: %v.", program, err)
+	}
+	f := os.NewFile(uintptr(fd), program)
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return refuse("%q: %v.", program, err)
+	}
+	switch {
+	case st.Mode&unix.S_IFMT != unix.S_IFREG:
+		return refuse("%q is not a file.", program)
+	case st.Mode&0o001 == 0:
+		return refuse("%q may not be executed by everybody (mode %04o).", program, st.Mode&0o7777)
+	}
+	if root == unix.AT_FDCWD {
+		sum := sha256.New()
+		head := make([]byte, 4)
+		if _, err := io.ReadFull(f, head); err != nil || (!bytes.Equal(head, []byte(elf.ELFMAG)) && string(head[:2]) != "#!") {
+			return refuse("%q is neither a program nor a script.", program)
+		}
+		sum.Write(head)
+		if _, err := io.Copy(sum, f); err != nil {
+			return refuse("%q: %v.", program, err)
+		}
+		v.Recorded = []string{program + " sha256:" + hex.EncodeToString(sum.Sum(nil))}
+	}
+	var warnings []string
+	for _, a := range v.Command[1:] {
+		in, ok := strings.CutPrefix(a, spec.PackageDir+"/")
+		if !ok || tree == nil {
+			continue
+		}
+		fd, err := unix.Openat2(int(tree.Fd()), in, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH})
+		if err != nil {
+			warnings = append(warnings, fmt.Sprintf("argument %q is not in the package: %v", a, err))
+			continue
+		}
+		unix.Close(fd)
+	}
+	return warnings, nil
+}
+
+// sweepPackages removes half copies of a crash and copies that no live registration
+// names. It runs before anything is launched.
+func sweepPackages(store *os.File, f Facts) error {
+	keep := map[string]bool{}
+	for _, s := range f.Servers {
+		if !s.Deleted {
+			keep[s.Current().Package] = true
+		}
+	}
+	names, err := namesOf(int(store.Fd()), maxServers*maxRevisions)
+	if err != nil {
+		return err
+	}
+	for _, n := range names {
+		if keep[n] {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(store.Name(), n)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

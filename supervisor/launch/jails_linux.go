@@ -1,0 +1,373 @@
+package launch
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"postern/ids"
+	"postern/jail"
+	"postern/jail/spec"
+	"postern/refusal"
+	"postern/supervisor/api"
+	"postern/supervisor/order"
+)
+
+// workDir holds what jails write outside every project: scratch directories of probes
+// and the directories of tasks.
+const workDir = "work"
+
+// The kinds of jail.
+const (
+	kindBridge = "bridge"
+	kindServer = "server"
+	kindProbe  = "probe"
+)
+
+// running is one live jail.
+type running struct {
+	row     order.JailRow
+	proc    *jail.Process
+	life    *life
+	scratch string // removed when it is gone
+}
+
+// openLauncher opens the jails' side. The group carries the instance id: whoever
+// sweeps it sweeps only what an earlier posternd of this root directory left.
+func openLauncher(cfg Config, instance ids.Instance) (*jail.Launcher, error) {
+	l, err := jail.Open(jail.Config{Init: filepath.Join(cfg.Libexec, jailProgram), Cgroup: groupOf(cfg, instance)})
+	if err != nil {
+		return nil, err
+	}
+	swept, err := l.Sweep()
+	if len(swept) > 0 {
+		cfg.Log.Warn("ended what an earlier run left behind", "groups", len(swept))
+	}
+	if err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+func groupOf(cfg Config, instance ids.Instance) string {
+	return filepath.Join(cfg.Cgroup, string(instance))
+}
+
+// removeGroups removes the parent groups, if they are empty, from every hierarchy.
+func removeGroups(cfg Config, instance ids.Instance) error {
+	f, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		col := strings.Fields(lines.Text())
+		if i := slices.Index(col, "-"); len(col) < 5 || i < 0 || i+1 >= len(col) || !strings.HasPrefix(col[i+1], "cgroup") {
+			continue
+		}
+		// Not empty, not there, or somebody else's in between: it stays.
+		for g := groupOf(cfg, instance); g != "." && g != "/"; g = filepath.Dir(g) {
+			if unix.Rmdir(filepath.Join(unescape(col[4]), g)) != nil {
+				break
+			}
+		}
+	}
+	return lines.Err()
+}
+
+// sweepWork removes scratch and task directories of an earlier run.
+func sweepWork(work *os.File) error {
+	names, err := namesOf(int(work.Fd()), 1<<20)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, n := range names {
+		errs = append(errs, os.RemoveAll(filepath.Join(work.Name(), n)))
+	}
+	return errors.Join(errs...)
+}
+
+// start leases a uid, launches r under it and watches it. files of r stay the
+// caller's. The jail's end is reported to l, and its uid comes back, when nothing of
+// it is left.
+func (s *Supervisor) start(l *life, row order.JailRow, r jail.Request, scratch string) (*running, error) {
+	if l.ctx.Err() != nil {
+		return nil, errAuthorityGone
+	}
+	j := &running{row: row, life: l, scratch: scratch}
+	r.Name = string(row.Jail)
+	r.UID, r.GID = row.UID, row.UID
+	proc, err := s.launcher.Launch(r)
+	if err != nil {
+		return nil, err
+	}
+	j.proc, j.row.PID, j.row.Started = proc, proc.Pid(), time.Now().UnixMilli()
+	s.mu.Lock()
+	s.jails[row.Jail] = j
+	s.mu.Unlock()
+	l.work.Add(1)
+	go s.watch(j)
+	if l.ctx.Err() != nil { // the authority ended meanwhile, and its jails were killed before this one was among them
+		proc.Kill()
+	}
+	return j, nil
+}
+
+// watch waits for the end of a jail. Nobody waits for one that cannot be killed: it is
+// reported as ended, and its uid stays leased for as long as anything of it is left.
+func (s *Supervisor) watch(j *running) {
+	<-j.proc.Done()
+	exit := j.proc.Exit()
+	gone := true
+	select {
+	case <-j.proc.Gone():
+	case <-time.After(goneWait):
+		gone = false
+		s.cfg.Log.Error("a jail cannot be emptied; its uid is kept", keyJail, j.row.Jail, keyUID, j.row.UID)
+	}
+	s.mu.Lock()
+	delete(s.jails, j.row.Jail)
+	s.mu.Unlock()
+	s.cfg.Log.Debug("jail ended", keyJail, j.row.Jail, keyKind, j.row.Kind, "status", exit.Code, "signal", exit.Signal, "oom", exit.OOM)
+	// An authority that has ended needs no report; another error ended it.
+	_ = j.life.a.send(order.Exited{Jail: j.row.Jail, Status: exit.Code, Signal: exit.Signal, OOM: exit.OOM, Forced: exit.Forced})
+	j.life.work.Done()
+	if !gone {
+		<-j.proc.Gone()
+	}
+	if j.scratch != "" {
+		if err := os.RemoveAll(j.scratch); err != nil {
+			s.cfg.Log.Error("a scratch directory stays", keyError, err)
+		}
+	}
+	s.leases.giveBack(j.row.UID)
+}
+
+// killAll ends every jail and waits until they are reported.
+func (s *Supervisor) killAll() { s.killWhere(func(*running) bool { return true }) }
+
+func (s *Supervisor) killWhere(which func(*running) bool) {
+	s.mu.Lock()
+	var all []*running
+	for _, j := range s.jails {
+		if which(j) {
+			all = append(all, j)
+		}
+	}
+	s.mu.Unlock()
+	done := make(chan struct{}, len(all))
+	for _, j := range all {
+		go func() { j.proc.Kill(); done <- struct{}{} }()
+	}
+	for range all {
+		<-done
+	}
+}
+
+// lease makes the row of a jail that is about to start.
+func (s *Supervisor) lease(kind string, p ids.Project, v ids.Revision, profile string) (order.JailRow, error) {
+	s.mu.Lock()
+	n := len(s.jails)
+	s.mu.Unlock()
+	if n >= maxJails {
+		return order.JailRow{}, api.Refuse(refusal.Busy, "%d jails are alive.", n)
+	}
+	uid, err := s.leases.take()
+	if err != nil {
+		return order.JailRow{}, api.Refuse(refusal.Busy, "%v.", err)
+	}
+	return order.JailRow{Jail: newID[ids.Jail](time.Now()), Kind: kind, Project: p, Revision: v, Profile: profile, UID: uid}, nil
+}
+
+// launchBridge starts the bridge of a set and returns it with the authority's end of
+// its wire.
+func (s *Supervisor) launchBridge(l *life, kind string, project ids.Project) (*running, *os.File, error) {
+	profile := s.cfg.Profiles[BridgeProfile]
+	row, err := s.lease(kind, project, "", BridgeProfile)
+	if err != nil {
+		return nil, nil, err
+	}
+	mine, theirs, err := wirePair()
+	if err != nil {
+		s.leases.giveBack(row.UID)
+		return nil, nil, err
+	}
+	defer theirs.Close()
+	j, err := s.start(l, row, jail.Request{Profile: profile, Argv: []string{spec.ProgramFile}, Program: s.bridge, Extra: []*os.File{theirs}}, "")
+	if err != nil {
+		mine.Close()
+		s.leases.giveBack(row.UID)
+		return nil, nil, err
+	}
+	return j, mine, nil
+}
+
+func wirePair() (mine, theirs *os.File, err error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, os.NewSyscallError("socketpair", err)
+	}
+	return os.NewFile(uintptr(pair[0]), "wire"), os.NewFile(uintptr(pair[1]), "wire"), nil
+}
+
+// pipes are the three of a tool server. Both ends are blocking: a pipe from os.Pipe
+// would hand its O_NONBLOCK to the server and to the bridge.
+type pipes struct{ theirs, mine [3]*os.File }
+
+func newPipes() (p pipes, err error) {
+	for i := range 3 {
+		var fds [2]int
+		if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
+			p.close()
+			return pipes{}, os.NewSyscallError("pipe2", err)
+		}
+		r, w := os.NewFile(uintptr(fds[0]), "pipe"), os.NewFile(uintptr(fds[1]), "pipe")
+		if i == 0 {
+			p.theirs[i], p.mine[i] = r, w
+		} else {
+			p.theirs[i], p.mine[i] = w, r
+		}
+	}
+	return p, nil
+}
+
+func (p pipes) close() {
+	for i := range 3 {
+		if p.theirs[i] != nil {
+			p.theirs[i].Close()
+			p.mine[i].Close()
+		}
+	}
+}
+
+// launchServer starts a revision in a workspace and returns the caller's pipe ends.
+func (s *Supervisor) launchServer(l *life, kind string, project ids.Project, v Revision, workspace func(uid uint32) (*jail.Workspace, string, error)) (*running, pipes, error) {
+	profile, ok := s.cfg.Profiles[v.Profile]
+	if !ok || profile.Digest != v.ProfileDigest {
+		return nil, pipes{}, api.Refuse(refusal.ProfileUnknown, "%q.", v.Profile)
+	}
+	row, err := s.lease(kind, project, v.ID, v.Profile)
+	if err != nil {
+		return nil, pipes{}, err
+	}
+	scratch := ""
+	fail := func(err error) (*running, pipes, error) {
+		s.leases.giveBack(row.UID)
+		if scratch != "" {
+			os.RemoveAll(scratch)
+		}
+		return nil, pipes{}, err
+	}
+	r := jail.Request{Profile: profile, Argv: v.Command}
+	if profile.Workspace {
+		if r.Workspace, scratch, err = workspace(row.UID); err != nil {
+			return fail(err)
+		}
+		defer r.Workspace.Dir.Close()
+	}
+	if v.Package != "" {
+		if r.Package, err = openAt(int(s.store.Fd()), v.Package, unix.O_DIRECTORY); err != nil {
+			return fail(err)
+		}
+		defer r.Package.Close()
+	}
+	p, err := newPipes()
+	if err != nil {
+		return fail(err)
+	}
+	r.Stdin, r.Stdout, r.Stderr = p.theirs[0], p.theirs[1], p.theirs[2]
+	j, err := s.start(l, row, r, scratch)
+	if err != nil {
+		p.close()
+		return fail(err)
+	}
+	for _, f := range p.theirs {
+		f.Close()
+	}
+	return j, p, nil
+}
+
+// projectWorkspace opens a project's directory and proves everything about it on the
+// descriptor that is mounted.
+func (s *Supervisor) projectWorkspace(f Facts, p Project) (*jail.Workspace, error) {
+	owner, ok := f.accountByID(p.Owner)
+	if !ok || owner.Deleted {
+		return nil, api.Refuse(refusal.AccountDeleted, "%s.", p.Owner)
+	}
+	dir, _, refused := openWorkspace(p.Workspace, false)
+	if refused != nil {
+		return nil, refused
+	}
+	w, err := s.checkWorkspace(f, p, owner, dir)
+	if err != nil {
+		dir.Close()
+		return nil, err
+	}
+	return w, nil
+}
+
+func (s *Supervisor) checkWorkspace(f Facts, p Project, owner order.Account, dir *os.File) (*jail.Workspace, error) {
+	if refused := checkIdentity(dir, p); refused != nil {
+		return nil, refused
+	}
+	uid, gid, refused := checkOwner(dir, p.Workspace, owner.UIDs)
+	if refused != nil {
+		return nil, refused
+	}
+	where, err := place(dir, p.Workspace)
+	if err != nil {
+		return nil, api.Refuse(refusal.WorkspaceRefused, "%v.", err)
+	}
+	if refused := checkOverlap(dir, p, where, f.Projects, s.own); refused != nil {
+		return nil, refused
+	}
+	return &jail.Workspace{Dir: dir, UID: uid, GIDs: groupsOf(uid, gid)}, nil
+}
+
+// groupsOf is the directory's group and the owner's primary one, if the owner has an
+// entry of its own.
+func groupsOf(uid, gid uint32) []uint32 {
+	gids := []uint32{gid}
+	if u, err := user.LookupId(strconv.FormatUint(uint64(uid), 10)); err == nil {
+		if own, err := strconv.ParseUint(u.Gid, 10, 32); err == nil && uint32(own) != gid {
+			gids = append(gids, uint32(own))
+		}
+	}
+	return gids
+}
+
+// probeWorkspace makes an empty directory that belongs to the leased uid itself.
+func (s *Supervisor) probeWorkspace(uid uint32) (*jail.Workspace, string, error) {
+	return s.scratch(fmt.Sprintf("probe-%d", uid), uid, uid)
+}
+
+// scratch makes, or opens again, a directory under work. Only posternd enters work, so
+// nobody can put something else in its place.
+func (s *Supervisor) scratch(name string, uid, gid uint32) (*jail.Workspace, string, error) {
+	path := filepath.Join(s.work.Name(), name)
+	if err := unix.Mkdirat(int(s.work.Fd()), name, 0o700); err == nil {
+		if err := unix.Fchownat(int(s.work.Fd()), name, int(uid), int(gid), unix.AT_SYMLINK_NOFOLLOW); err != nil {
+			return nil, path, os.NewSyscallError("fchownat", err)
+		}
+	} else if !errors.Is(err, unix.EEXIST) {
+		return nil, "", os.NewSyscallError("mkdirat", err)
+	}
+	dir, err := openAt(int(s.work.Fd()), name, unix.O_DIRECTORY)
+	if err != nil {
+		return nil, path, err
+	}
+	return &jail.Workspace{Dir: dir, UID: uid, GIDs: []uint32{gid}}, path, nil
+}

@@ -1,0 +1,162 @@
+// Package launch is posternd: it keeps the root facts, makes every jail and every
+// socket, and owns the lifetime of the authority and of all that runs below it.
+//
+// It runs as root. Hostile are: the authority behind its socketpair (it may have been
+// taken over; it can name ids and nothing else), every directory that is registered
+// and everything in it, the package trees that are ingested, and whoever connects to
+// root.sock. Trusted are the files in the root directory, which only root writes, and
+// the profiles and hosts that root configured.
+//
+//	postern (root)  ── root.sock ──▶  Supervisor ── order, descriptors ──▶  authority
+//	                                      │  ▲                                  │
+//	                         facts.json ◀─┘  └────────── orders ────────────────┘
+//	                                      └── jail.Launch ──▶ bridges, tool servers
+//
+// A change of the facts is one line: validate, audit, write durably, push to the
+// authority, wait until it decides by them, answer.
+//
+// Invariants:
+//   - launch-1: only uid 0 changes a root fact; the authority's one exception is a tombstone.
+//   - launch-2: facts are durable before anybody is told of them, and whole after any crash.
+//   - launch-3: everything that runs comes from the facts; an order names ids.
+//   - launch-4: a project's directory is the one that was registered, proved on the
+//     descriptor that is mounted, and overlaps no other's and none of Postern's.
+//   - launch-5: what runs of a package is the root-owned copy that was digested.
+//   - launch-6: a uid is leased to one live jail and comes back when nothing of it is left.
+//   - launch-7: no jail outlives the authority that asked for it.
+//   - launch-8: no child inherits a descriptor, variable or privilege it was not given by name.
+//   - launch-9: a file whose owner or mode is not acceptable is refused and never repaired.
+//   - launch-10: a uid that runs runtimes of more than one project gets no token file.
+//
+// It parses no MCP, opens no network socket, reads nothing of the authority's store,
+// and decides no call: that is the gate's, in the authority.
+package launch
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"postern/ids"
+	"postern/jail/spec"
+	"postern/refusal"
+	"postern/supervisor/api"
+	"postern/supervisor/order"
+)
+
+// Names of the programs in Config.Libexec.
+const (
+	authorityProgram = "postern-authority"
+	bridgeProgram    = "postern-bridge"
+	jailProgram      = "postern-jail"
+)
+
+// BridgeProfile is the profile of Postern's own bridge; no registration may name it.
+const BridgeProfile = "bridge"
+
+// Bounds of waiting and of work in parallel.
+const (
+	callLimit     = 60 * time.Second // of one tools/call, told to the authority
+	ackWait       = 5 * time.Second  // for the authority to take new facts
+	readyWait     = 60 * time.Second // for the authority to have read its store
+	sendWait      = 2 * time.Second  // for the authority to take one message
+	stopWait      = 3 * time.Second  // for the authority to end by itself
+	goneWait      = 10 * time.Second // for a killed jail to be empty
+	maxGrace      = 30 * time.Second // of one Stop
+	restartFirst  = 250 * time.Millisecond
+	restartMost   = 30 * time.Second
+	restartForget = 60 * time.Second // of life after which the back-off starts anew
+	maxOrders     = 512              // in work at the same time
+	maxLaunches   = 16               // in work at the same time
+	maxJails      = 4096             // alive at the same time
+	maxSocketPath = 100
+)
+
+// Config is everything posternd is told.
+type Config struct {
+	RootDir   string // root's own: facts, packages, scratch directories
+	StateDir  string // the authority's own
+	RunDir    string // sockets; short enough that a socket's path has at most 100 bytes
+	ConfigDir string // of postern.yaml; "" where there is none. No workspace may overlap it
+	Libexec   string // the other programs
+	LockDir   string // machine-wide locks, /run/lock
+	Cgroup    string // of jail.Config
+
+	UIDs     order.Range // leased to jails
+	UID, GID uint32      // of the authority
+	Hosts    []order.Host
+	Profiles map[string]spec.Profile // must hold BridgeProfile
+
+	Log    hclog.Logger
+	Stderr io.Writer // gets the authority's lines; nil drops them
+	// Ready, if not nil, is called each time an authority serves.
+	Ready func()
+}
+
+// ErrConfig is wrapped by what Run returns before anything was started: a file, a
+// directory, a mode or a range that is not acceptable.
+var ErrConfig = errors.New("configuration is not acceptable")
+
+// Check returns every mistake that can be told without touching anything.
+func (c Config) Check() []error {
+	var out []error
+	bad := func(format string, args ...any) { out = append(out, fmt.Errorf(format, args...)) }
+	for name, dir := range map[string]string{"root-dir": c.RootDir, "state-dir": c.StateDir, "run-dir": c.RunDir, "libexec": c.Libexec, "lock directory": c.LockDir} {
+		if !spec.CleanPath(dir) {
+			bad("%s: want an absolute path in its shortest form, not %q", name, dir)
+		}
+	}
+	if longest := filepath.Join(c.RunDir, "p", string(newID[ids.Project](time.Time{})), socketName); len(longest) > maxSocketPath {
+		bad("run-dir: %q makes socket paths of %d bytes, at most %d are possible", c.RunDir, len(longest), maxSocketPath)
+	}
+	if c.UIDs.First < 65536 || c.UIDs.Count == 0 || uint64(c.UIDs.First)+uint64(c.UIDs.Count) > 1<<31 {
+		bad("uid-range: want a range between 65536 and %d, not %s", uint64(1)<<31-1, rangeText(c.UIDs))
+	}
+	if c.UID == 0 || within(c.UID, c.UIDs) {
+		bad("authority user: uid %d is not possible", c.UID)
+	}
+	seen := map[string]bool{}
+	for _, h := range c.Hosts {
+		switch {
+		case h.ID == "" || seen[h.ID]:
+			bad("hosts: id %q is empty or used twice", h.ID)
+		case h.UID == c.UID:
+			bad("hosts: %q has the authority's uid %d", h.ID, h.UID)
+		case within(h.UID, c.UIDs):
+			bad("hosts: %q has uid %d of the jails' range %s", h.ID, h.UID, rangeText(c.UIDs))
+		}
+		seen[h.ID] = true
+	}
+	if _, ok := c.Profiles[BridgeProfile]; !ok {
+		bad("profiles: %q is missing", BridgeProfile)
+	}
+	return out
+}
+
+// checkFacts refuses facts that the configuration has outgrown: a uid that is now a
+// host's or a jail's opens nothing as an account.
+func (c Config) checkFacts(f Facts) []error {
+	var out []error
+	r := reserved{authority: c.UID, hosts: c.Hosts, uids: c.UIDs}
+	for _, a := range f.Accounts {
+		for _, uid := range a.UIDs {
+			if err := r.check(uid); err != nil && !a.Deleted {
+				out = append(out, fmt.Errorf("account %q: %w", a.Name, err))
+			}
+		}
+	}
+	return out
+}
+
+// refusedAs turns an error into what an answer says.
+func refusedAs(err error, otherwise refusal.Code) *api.Refusal {
+	var r *api.Refusal
+	if errors.As(err, &r) {
+		return r
+	}
+	return api.Refuse(otherwise, "%v.", err)
+}

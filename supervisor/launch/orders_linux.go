@@ -1,0 +1,293 @@
+package launch
+
+import (
+	"errors"
+	"io"
+	"os"
+	"slices"
+	"time"
+
+	"postern/ids"
+	"postern/jail"
+	"postern/refusal"
+	"postern/supervisor/api"
+	"postern/supervisor/order"
+)
+
+// readOrders reads until the authority's end is closed. It never waits for work: each
+// order is done on a goroutine of its own, and more than maxOrders of them at a time
+// is a violation. It returns the reason for the end.
+func (s *Supervisor) readOrders(l *life) error {
+	buf := make([]byte, order.MaxMessage+1)
+	for {
+		m, err := l.a.receive(buf)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			l.a.kill(err.Error())
+			return err
+		}
+		switch m := m.(type) {
+		case order.Ready:
+			l.a.note(func() { l.a.ready = true })
+			continue
+		case order.FactsAck:
+			l.a.note(func() { l.a.acked = max(l.a.acked, m.Version) })
+			continue
+		}
+		select {
+		case l.orders <- struct{}{}:
+		default:
+			err := errors.New("it gave more orders than can be in work")
+			l.a.kill(err.Error())
+			return err
+		}
+		l.work.Add(1)
+		go func() {
+			defer l.work.Done()
+			defer func() { <-l.orders }()
+			s.obey(l, m)
+		}()
+	}
+}
+
+// obey does one order. What it names is looked up in the facts; what is not there, is
+// deleted, or does not fit together is refused.
+func (s *Supervisor) obey(l *life, m order.Up) {
+	switch m := m.(type) {
+	case order.LaunchBridge:
+		s.launch(l, m.Seq, func() (order.Launched, []*os.File, error) { return s.orderBridge(l, m) })
+	case order.LaunchServer:
+		s.launch(l, m.Seq, func() (order.Launched, []*os.File, error) { return s.orderServer(l, m) })
+	case order.LaunchProbe:
+		s.launch(l, m.Seq, func() (order.Launched, []*os.File, error) { return s.orderProbe(l, m) })
+	case order.Stop:
+		s.mu.Lock()
+		j := s.jails[m.Jail]
+		s.mu.Unlock()
+		if j != nil && j.life == l {
+			j.proc.Stop(min(max(0, time.Duration(m.GraceMs)*time.Millisecond), maxGrace))
+		}
+	case order.Retire:
+		l.a.send(doneWith(m.Seq, s.orderRetire(l, m.Project)))
+	case order.TokenFile:
+		s.orderToken(l, m)
+	case order.TokenFileGone:
+		if l.tokens.forget(m.Task) {
+			if err := s.run.removeToken(m.Task); err != nil {
+				s.cfg.Log.Error("a token file stays", keyError, err)
+			}
+		}
+	case order.StatJails:
+		s.orderStats(l, m.Seq)
+	}
+}
+
+// launch bounds the launches in work and answers with the result.
+func (s *Supervisor) launch(l *life, seq uint64, do func() (order.Launched, []*os.File, error)) {
+	select {
+	case s.slots <- struct{}{}:
+		defer func() { <-s.slots }()
+	case <-l.ctx.Done():
+		return
+	}
+	is, files, err := do()
+	if err != nil {
+		r := refusedAs(err, refusal.ServerUnavailable)
+		s.cfg.Log.Warn("not launched", keyCode, r.Code, keyText, r.Detail)
+		l.a.send(order.NotLaunched{Seq: seq, Code: r.Code, Text: cut(r.Detail)})
+		return
+	}
+	is.Seq = seq
+	l.a.send(is, files...)
+	for _, f := range files {
+		f.Close()
+	}
+}
+
+func cut(s string) string { return s[:min(len(s), order.MaxText)] }
+
+func doneWith(seq uint64, r *api.Refusal) order.Done {
+	if r == nil {
+		return order.Done{Seq: seq}
+	}
+	return order.Done{Seq: seq, Code: r.Code, Text: cut(r.Detail)}
+}
+
+// liveProject finds a project that may run something: neither it nor its owner is deleted.
+func (f Facts) liveProject(id ids.Project) (Project, error) {
+	i := slices.IndexFunc(f.Projects, func(p Project) bool { return p.ID == id })
+	if i < 0 {
+		return Project{}, api.Refuse(refusal.ProjectUnknown, "%.64q.", id)
+	}
+	p := f.Projects[i]
+	if p.Deleted {
+		return Project{}, api.Refuse(refusal.ProjectDeleted, "%s.", id)
+	}
+	if owner, ok := f.accountByID(p.Owner); !ok || owner.Deleted {
+		return Project{}, api.Refuse(refusal.AccountDeleted, "%s.", p.Owner)
+	}
+	return p, nil
+}
+
+// liveRevision finds the revision that runs now; an older one does not run any more.
+func (f Facts) liveRevision(server ids.Server, rev ids.Revision) (Revision, error) {
+	i := slices.IndexFunc(f.Servers, func(s Server) bool { return s.ID == server })
+	if i < 0 || f.Servers[i].Deleted {
+		return Revision{}, api.Refuse(refusal.ServerUnknown, "%.64q.", server)
+	}
+	v := f.Servers[i].Current()
+	if v.ID != rev {
+		return Revision{}, api.Refuse(refusal.ServerRevisionChanged, "%.64q is not the current revision of %s.", rev, server)
+	}
+	if v.Credential != "none" {
+		return Revision{}, api.Refuse(refusal.CredentialMissing, "%s.", server)
+	}
+	return v, nil
+}
+
+func (s *Supervisor) orderBridge(l *life, m order.LaunchBridge) (order.Launched, []*os.File, error) {
+	f, _ := s.now()
+	p, err := f.liveProject(m.Project)
+	if err != nil {
+		return order.Launched{}, nil, err
+	}
+	j, wire, err := s.launchBridge(l, kindBridge, p.ID)
+	if err != nil {
+		return order.Launched{}, nil, err
+	}
+	return order.Launched{Jail: j.row.Jail, PID: j.row.PID, UID: j.row.UID}, []*os.File{wire}, nil
+}
+
+func (s *Supervisor) orderServer(l *life, m order.LaunchServer) (order.Launched, []*os.File, error) {
+	f, _ := s.now()
+	p, err := f.liveProject(m.Project)
+	if err != nil {
+		return order.Launched{}, nil, err
+	}
+	v, err := f.liveRevision(m.Server, m.Revision)
+	if err != nil {
+		return order.Launched{}, nil, err
+	}
+	task := ""
+	if v.Scope == "task" {
+		if _, err := ids.Parse[ids.Task](string(m.Task)); err != nil {
+			return order.Launched{}, nil, api.Refuse(refusal.TaskUnknown, "A server of scope task needs one: %v.", err)
+		}
+		task = string(m.Task)
+	}
+	j, pipes, err := s.launchServer(l, kindServer, p.ID, v, func(uint32) (*jail.Workspace, string, error) {
+		w, err := s.projectWorkspace(f, p)
+		if err != nil || task == "" {
+			return w, "", err
+		}
+		// The project's directory decides who the owner is, and nothing of it is mounted.
+		w.Dir.Close()
+		t, _, err := s.scratch(task, w.UID, w.GIDs[len(w.GIDs)-1])
+		return t, "", err
+	})
+	if err != nil {
+		return order.Launched{}, nil, err
+	}
+	return order.Launched{Jail: j.row.Jail, PID: j.row.PID, UID: j.row.UID}, pipes.mine[:], nil
+}
+
+// orderProbe starts a fresh bridge and the server in an empty directory. Neither knows
+// a project.
+func (s *Supervisor) orderProbe(l *life, m order.LaunchProbe) (order.Launched, []*os.File, error) {
+	f, _ := s.now()
+	v, err := f.liveRevision(m.Server, m.Revision)
+	if err != nil {
+		return order.Launched{}, nil, err
+	}
+	b, wire, err := s.launchBridge(l, kindProbe, "")
+	if err != nil {
+		return order.Launched{}, nil, err
+	}
+	j, pipes, err := s.launchServer(l, kindProbe, "", v, s.probeWorkspace)
+	if err != nil {
+		wire.Close()
+		b.proc.Kill()
+		return order.Launched{}, nil, err
+	}
+	return order.Launched{Jail: j.row.Jail, PID: j.row.PID, UID: j.row.UID, Bridge: b.row.Jail}, append([]*os.File{wire}, pipes.mine[:]...), nil
+}
+
+// orderRetire writes the tombstone. It does not wait for the authority to take the new
+// facts: the authority waits for this answer, and has denied the project before it asked.
+func (s *Supervisor) orderRetire(l *life, id ids.Project) *api.Refusal {
+	s.change.Lock()
+	defer s.change.Unlock()
+	f, _ := s.now()
+	g, refused := f.retire(id)
+	if refused != nil || g.Version == f.Version {
+		return refused
+	}
+	if err := s.audit.write(entry{UID: s.cfg.UID, PID: l.a.proc.Pid, Action: api.ProjectDelete, Params: quoted(string(id)), Version: g.Version}); err != nil {
+		return api.Refuse(refusal.StoreUnavailable, "%v.", err)
+	}
+	if err := s.commit(l.ctx, g, false); err != nil {
+		return refusedAs(err, refusal.StoreUnavailable)
+	}
+	if err := s.run.removeProject(id); err != nil {
+		s.cfg.Log.Error("a project's socket stays", keyError, err, keyProject, id)
+	}
+	s.killWhere(func(j *running) bool { return j.row.Project == id })
+	return nil
+}
+
+func (s *Supervisor) orderToken(l *life, m order.TokenFile) {
+	refuse := func(c refusal.Code, format string, args ...any) {
+		l.a.send(doneWith(m.Seq, api.Refuse(c, format, args...)))
+	}
+	if _, err := ids.Parse[ids.Task](string(m.Task)); err != nil {
+		refuse(refusal.BadRequest, "%v.", err)
+		return
+	}
+	f, _ := s.now()
+	if r := l.tokens.take(f, s.cfg, m); r != nil {
+		l.a.send(doneWith(m.Seq, r))
+		return
+	}
+	// A task's former file is replaced: its token is no longer the one to use.
+	err := s.run.removeToken(m.Task)
+	var file *os.File
+	var path string
+	if err == nil {
+		file, path, err = s.run.tokenFile(m.Task, m.UID)
+	}
+	if err != nil {
+		l.tokens.forget(m.Task)
+		s.cfg.Log.Error("no token file", keyError, err)
+		refuse(refusal.StoreUnavailable, "The token file could not be made.")
+		return
+	}
+	defer file.Close()
+	l.a.send(order.TokenFileIs{Seq: m.Seq, Path: path}, file)
+}
+
+func (s *Supervisor) orderStats(l *life, seq uint64) {
+	s.mu.Lock()
+	all := make([]*running, 0, len(s.jails))
+	for _, j := range s.jails {
+		all = append(all, j)
+	}
+	s.mu.Unlock()
+	var rows []order.JailRow
+	for _, j := range all {
+		row := j.row
+		if st, err := j.proc.Stats(); err == nil { // it may be ending: then its row has no numbers
+			row.Memory, row.CPUUsec, row.Pids = st.MemoryBytes, st.CPUUsec, st.Pids
+		}
+		rows = append(rows, row)
+	}
+	for {
+		n := min(len(rows), order.MaxStatsRows)
+		l.a.send(order.Stats{Seq: seq, Last: n == len(rows), Rows: rows[:n]})
+		if n == len(rows) {
+			return
+		}
+		rows = rows[n:]
+	}
+}

@@ -1,0 +1,180 @@
+package launch
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"postern/refusal"
+	"postern/supervisor/api"
+	"postern/supervisor/peer"
+)
+
+// Bounds of root.sock.
+const (
+	maxRootConns  = 32
+	rootIdle      = 10 * time.Minute
+	rootWriteWait = 10 * time.Second
+)
+
+func (s *Supervisor) listenRoot() (*net.UnixListener, error) {
+	f, err := listen(filepath.Join(s.run.path, rootSocket), 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	l, err := net.FileListener(f)
+	if err != nil {
+		return nil, err
+	}
+	return l.(*net.UnixListener), nil
+}
+
+// serveRoot answers root until ctx is done and every answer is written.
+func (s *Supervisor) serveRoot(ctx context.Context, l *net.UnixListener) error {
+	defer l.Close()
+	stop := context.AfterFunc(ctx, func() { l.SetDeadline(time.Now()) })
+	defer stop()
+	var work sync.WaitGroup
+	defer work.Wait()
+	slots := make(chan struct{}, maxRootConns)
+	for {
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			return nil
+		}
+		c, err := l.AcceptUnix()
+		if err != nil {
+			<-slots
+			if ctx.Err() != nil {
+				return nil
+			}
+			if errors.Is(err, net.ErrClosed) {
+				return err
+			}
+			s.cfg.Log.Error("accept on root.sock", keyError, err)
+			continue
+		}
+		work.Go(func() {
+			defer func() { c.Close(); <-slots }()
+			s.serveConn(ctx, c)
+		})
+	}
+}
+
+// serveConn answers one connection. Who it is was fixed when it connected, and a peer
+// that has ended since is not answered.
+func (s *Supervisor) serveConn(ctx context.Context, c *net.UnixConn) {
+	stop := context.AfterFunc(ctx, func() { c.SetReadDeadline(time.Now()) })
+	defer stop()
+	p, err := peer.Of(c)
+	if err != nil {
+		code := refusal.PeerGone
+		if errors.Is(err, peer.ErrRefused) {
+			code = refusal.PeerRefused
+		}
+		s.answer(c, api.Response{Refusal: api.Refuse(code, "%v.", err)})
+		return
+	}
+	defer p.Close()
+	r := bufio.NewReaderSize(c, api.MaxLine+1)
+	for ctx.Err() == nil {
+		c.SetReadDeadline(time.Now().Add(rootIdle))
+		line, err := r.ReadSlice('\n')
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+			s.answer(c, api.Response{Refusal: api.Refuse(refusal.TooLarge, "At most %d bytes.", api.MaxLine)})
+			return
+		case err != nil: // the end, or half a line of somebody who left
+			return
+		}
+		req, err := api.DecodeRequest(line[:len(line)-1])
+		if err != nil {
+			s.answer(c, api.Response{Refusal: api.Refuse(refusal.BadRequest, "%v.", err)})
+			return
+		}
+		out := api.Response{ID: req.ID}
+		result, refused := s.handle(ctx, p, req, func(text string) {
+			if raw, err := json.Marshal(api.Progress{Text: text}); err == nil {
+				s.answer(c, api.Response{ID: req.ID, Event: raw})
+			}
+		})
+		if refused != nil {
+			out.Refusal = refused
+		} else if out.Result, err = json.Marshal(result, json.Deterministic(true)); err != nil {
+			out.Refusal = api.Refuse(refusal.Internal, "%v.", err)
+		}
+		if !s.answer(c, out) {
+			return
+		}
+	}
+}
+
+func (s *Supervisor) answer(c *net.UnixConn, r api.Response) bool {
+	raw, err := api.Encode(r)
+	if err != nil {
+		return false
+	}
+	c.SetWriteDeadline(time.Now().Add(rootWriteWait))
+	_, err = c.Write(raw)
+	return err == nil || errors.Is(err, io.ErrShortWrite)
+}
+
+// handle does one request of uid 0 and of nobody else.
+func (s *Supervisor) handle(ctx context.Context, p *peer.Peer, req api.Request, progress func(string)) (any, *api.Refusal) {
+	switch {
+	case p.UID != 0:
+		return nil, api.Refuse(refusal.NotPermitted, "This socket is uid 0's; you are uid %d.", p.UID)
+	case !p.Alive():
+		return nil, api.Refuse(refusal.PeerGone, "")
+	case api.ServedBy(req.Action) != api.RootSocket:
+		return nil, api.Refuse(refusal.BadRequest, "%.64q is not served here.", req.Action)
+	}
+	r := request{ctx: ctx, peer: p, Request: req, progress: progress}
+	switch req.Action {
+	case api.AccountAdd:
+		return s.accountAdd(r)
+	case api.AccountDelete:
+		return s.accountDelete(r)
+	case api.ProjectAdd:
+		return s.projectAdd(r)
+	case api.ProjectSet:
+		return s.projectSet(r)
+	case api.ServerAdd, api.ServerUpdate:
+		return s.serverPut(r)
+	case api.ServerDelete:
+		return s.serverDelete(r)
+	case api.ServerList:
+		return s.serverList(r)
+	case api.ServerShow:
+		return s.serverShow(r)
+	case api.RootStatus:
+		return s.rootStatus(r)
+	}
+	return nil, api.Refuse(refusal.BadRequest, "%.64q is not served here.", req.Action)
+}
+
+// rootStatus tells what runs.
+func (s *Supervisor) rootStatus(r request) (any, *api.Refusal) {
+	if _, err := api.DecodeParams[struct{}](r.Params); err != nil {
+		return nil, api.Refuse(refusal.BadRequest, "%v.", err)
+	}
+	f, l := s.now()
+	s.mu.Lock()
+	out := api.RootStatusResult{Version: version(), Instance: string(f.Instance), Cgroup: s.launcher.Mode(), UIDFirst: s.cfg.UIDs.First, UIDCount: s.cfg.UIDs.Count,
+		PID: os.Getpid(), Restarts: s.restarts, Jails: len(s.jails), Warnings: s.view(f).Warnings}
+	s.mu.Unlock()
+	if l != nil {
+		out.Authority = l.a.proc.Pid
+	}
+	return out, nil
+}

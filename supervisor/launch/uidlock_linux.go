@@ -1,0 +1,108 @@
+package launch
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"postern/supervisor/order"
+)
+
+const (
+	uidLockPrefix = "postern-uids-"
+	uidLockGate   = "postern-uids.lock"
+	maxUIDLocks   = 1024
+)
+
+// lockUIDs takes the machine-wide lock on a range. Two ranges that share a uid cannot
+// both be locked, whatever they begin with. The file's holder is told by flock, so a
+// file that a crash left behind locks nothing.
+func lockUIDs(dir string, r order.Range) (release func(), err error) {
+	gate, err := openLock(filepath.Join(dir, uidLockGate))
+	if err != nil {
+		return nil, err
+	}
+	defer gate.Close()
+	if err := unix.Flock(int(gate.Fd()), unix.LOCK_EX); err != nil { // held for microseconds, by root only
+		return nil, os.NewSyscallError("flock", err)
+	}
+	found, err := filepath.Glob(filepath.Join(dir, uidLockPrefix+"*"))
+	if err != nil {
+		return nil, err
+	}
+	if len(found) > maxUIDLocks {
+		return nil, fmt.Errorf("%q holds more than %d locks on uids", dir, maxUIDLocks)
+	}
+	name := filepath.Join(dir, fmt.Sprintf("%s%d", uidLockPrefix, r.First))
+	for _, path := range found {
+		other, live, err := readLock(path)
+		if err != nil {
+			return nil, err
+		}
+		if live && uint64(other.First) < uint64(r.First)+uint64(r.Count) && uint64(r.First) < uint64(other.First)+uint64(other.Count) {
+			return nil, fmt.Errorf("uid range %s overlaps %s, which another posternd uses (%s): %w", rangeText(r), rangeText(other), path, errUIDRange)
+		}
+	}
+	f, err := openLock(name)
+	if err != nil {
+		return nil, err
+	}
+	text := fmt.Sprintf("%d %d\n", r.First, r.Count)
+	err = errors.Join(lockFile(f), f.Truncate(0))
+	if err == nil {
+		_, err = f.WriteAt([]byte(text), 0)
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("%q: %w", name, err)
+	}
+	return func() { os.Remove(name); f.Close() }, nil
+}
+
+// errUIDRange is returned for a range that somebody else uses.
+var errUIDRange = errors.New("choose another range")
+
+// openLock opens a lock file in a directory that everybody may write: a link or
+// somebody else's file there is refused.
+func openLock(path string) (*os.File, error) {
+	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_CLOEXEC|unix.O_NONBLOCK, 0o600)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	f := os.NewFile(uintptr(fd), path)
+	if err := checkOwned(f, 0o077); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// readLock tells the range of a lock file and whether somebody holds it. What another
+// user put there locks nothing.
+func readLock(path string) (order.Range, bool, error) {
+	f, err := openPlain(path, 0)
+	if errors.Is(err, unix.ELOOP) || errors.Is(err, os.ErrNotExist) {
+		return order.Range{}, false, nil
+	}
+	if err != nil {
+		return order.Range{}, false, err
+	}
+	defer f.Close()
+	if checkOwned(f, 0o077) != nil {
+		return order.Range{}, false, nil
+	}
+	if lockFile(f) == nil {
+		return order.Range{}, false, nil
+	}
+	raw := make([]byte, 64)
+	n, _ := f.ReadAt(raw, 0)
+	var r order.Range
+	if _, err := fmt.Sscanf(strings.TrimSpace(string(raw[:n])), "%d %d", &r.First, &r.Count); err != nil {
+		return order.Range{}, false, fmt.Errorf("%q: %w", path, err)
+	}
+	return r, true, nil
+}
