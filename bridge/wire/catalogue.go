@@ -123,3 +123,31 @@ func members(raw []byte, f func(name string, v jsontext.Value) error) error {
 	}
 	return nil
 }
+
+// Bounds of what Describe returns, in bytes.
+const (
+	MaxTitle       = 256
+	MaxDescription = 2048
+)
+
+// Describe reads title and description of a definition, cut to their bounds. They
+// are a server's words.
+func Describe(raw []byte) (title, description string) {
+	members(raw, func(name string, v jsontext.Value) error {
+		if v.Kind() != '"' {
+			return nil
+		}
+		s, err := jsontext.AppendUnquote(nil, v)
+		if err != nil {
+			return nil
+		}
+		switch name {
+		case "title":
+			title = string(s[:min(len(s), MaxTitle)])
+		case "description":
+			description = string(s[:min(len(s), MaxDescription)])
+		}
+		return nil
+	})
+	return title, description
+}

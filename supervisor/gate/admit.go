@@ -9,6 +9,7 @@ import (
 	"postern/policy"
 	"postern/policy/access"
 	"postern/refusal"
+	"postern/supervisor/activity"
 	"postern/supervisor/registry"
 	"postern/supervisor/store"
 )
@@ -140,7 +141,7 @@ func (g *Gate) session(set Set, id ids.Session) *session {
 func (g *Gate) record(s *session, k *registry.Tool, conn ids.Connection, tool, requestID, digest string, size int64, code refusal.Code) store.Call {
 	t := s.task
 	c := store.Call{At: g.now().UnixNano(), Account: t.Account, Host: t.Host, Project: t.Project, Task: t.ID, Principal: t.Principal, Mode: t.Mode,
-		Session: s.id, Tool: tool, RequestID: requestID, ArgsSize: size, Code: code}
+		Session: s.id, Tool: tool, RequestID: activity.Shown(requestID, activity.MaxRequestID), ArgsSize: size, Code: code}
 	hex.Decode(c.ArgsDigest[:], []byte(digest))
 	if k.Connected != nil {
 		c.Connection, c.Revision, c.Classes = conn, k.Connected.Accepted, uint16(k.Classes)

@@ -145,6 +145,7 @@ func (g *Gate) SessionEnded(id ids.Session, reason string) {
 	}
 	s.ended = true
 	delete(g.sessions, id)
+	g.folder.Forget(id)
 	delete(g.byTask[s.task.ID], id)
 	if len(g.byTask[s.task.ID]) == 0 {
 		delete(g.byTask, s.task.ID)
@@ -155,5 +156,30 @@ func (g *Gate) SessionEnded(id ids.Session, reason string) {
 // Sessions counts a task's live sessions.
 func (g *Gate) Sessions(t ids.Task) int { return len(g.byTask[t]) }
 
-// CallAge is how long a call has been open.
+// TaskUID is the uid a task's runtime runs under: that of its last token.
+func (g *Gate) TaskUID(t ids.Task) (uint32, error) {
+	if task := g.reg.Task(t); task == nil {
+		return 0, refusal.TaskUnknown
+	} else if task.Ended != 0 {
+		return 0, refusal.TaskEnded
+	}
+	if uid, ok := g.reg.TokenUID(t); ok {
+		return uid, nil
+	}
+	for _, s := range g.byTask[t] {
+		return s.uid, nil
+	}
+	return 0, refusal.TokenInvalid
+}
+
+// TaskSessions lists a task's live sessions with their sets.
+func (g *Gate) TaskSessions(t ids.Task) []Cut {
+	var out []Cut
+	for id, s := range g.byTask[t] {
+		out = append(out, Cut{Set: s.set, Session: id, Code: refusal.SessionEnded})
+	}
+	return out
+}
+
+// age is how long a call has been open.
 func (c *call) age(now time.Time) time.Duration { return now.Sub(time.Unix(0, c.rec.At)) }

@@ -67,3 +67,13 @@ func (g *Gate) Late(now time.Time) []Late {
 	}
 	return out
 }
+
+// CloseSession ends a session at once and gives its open calls up as unknown.
+func (g *Gate) CloseSession(id ids.Session) {
+	for cid, c := range g.open {
+		if c.session.id == id {
+			g.Abandon(cid, refusal.SessionEnded)
+		}
+	}
+	g.SessionEnded(id, "closed for a fresh token")
+}

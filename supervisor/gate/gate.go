@@ -25,6 +25,7 @@ import (
 	"postern/ids"
 	"postern/policy"
 	"postern/refusal"
+	"postern/supervisor/activity"
 	"postern/supervisor/registry"
 	"postern/supervisor/store"
 	"postern/supervisor/token"
@@ -36,8 +37,6 @@ const (
 	MaxPerConnection = 256                   // open calls of one connection of a set
 	MaxSessions      = 512                   // live sessions of one project
 	DefaultCall      = time.Minute           // limit of a call where the registration names none
-	FoldWindow       = 10 * time.Second      // equal denials of a session within it are one record
-	MaxDenials       = 64                    // denial records of one session within FoldWindow
 	EndedDelay       = 50 * time.Millisecond // outcomes wait so long for the next commit
 )
 
@@ -51,28 +50,10 @@ type Set struct {
 // onlySet is the number of the set of those who have no ceiling.
 const onlySet = 1
 
-// Ledger records durably; *store.Batch is one.
-type Ledger interface {
-	Admit(c *store.Call)
-	Deny(c *store.Call)
-	Fold(seq, count, at int64)
-	End(seq int64, o store.Outcome)
-	OpenSession(s store.Session)
-	EndSession(id ids.Session, at int64, reason string)
-	Waiting() int
-	Commit() error
-}
-
-// Changer makes a change of the policy durable; *store.Store is one.
-type Changer interface {
-	Apply(c store.Change) error
-}
-
 // Config is what the gate stands on.
 type Config struct {
 	Registry *registry.Registry
-	Ledger   Ledger
-	Changer  Changer
+	Store    *store.Store
 	Now      func() time.Time     // wall clock
 	Instant  func() token.Instant // wall and boot clock, for tokens
 	Random   func(b []byte)       // never fails
@@ -81,8 +62,10 @@ type Config struct {
 // Gate is the writer's state.
 type Gate struct {
 	reg      *registry.Registry
-	ledger   Ledger
-	changer  Changer
+	store    *store.Store
+	ledger   *store.Batch
+	folder   activity.Folder
+	bell     activity.Bell
 	now      func() time.Time
 	instant  func() token.Instant
 	random   func([]byte)
@@ -109,7 +92,6 @@ type session struct {
 	set   Set
 	uid   uint32
 	open  int
-	folds folds
 	ended bool
 }
 
@@ -124,7 +106,7 @@ type call struct {
 
 // New makes a gate over what was loaded.
 func New(c Config) *Gate {
-	return &Gate{reg: c.Registry, ledger: c.Ledger, changer: c.Changer, now: c.Now, instant: c.Instant, random: c.Random,
+	return &Gate{reg: c.Registry, store: c.Store, ledger: c.Store.Batch(), now: c.Now, instant: c.Instant, random: c.Random,
 		sessions: map[ids.Session]*session{}, byTask: map[ids.Task]map[ids.Session]*session{}, open: map[ids.Call]*call{}, perConn: map[connKey]int{},
 		drift: map[ids.Connection]map[string]bool{}}
 }
@@ -138,7 +120,7 @@ func (g *Gate) Apply(c registry.Change) error {
 	if c.Empty() {
 		return nil
 	}
-	if err := g.changer.Apply(c); err != nil {
+	if err := g.store.Apply(c); err != nil {
 		return g.troubled(err)
 	}
 	g.reg.Apply(c)
@@ -188,6 +170,7 @@ func (g *Gate) flush() error {
 		return g.troubled(err)
 	}
 	g.trouble = ""
+	g.bell.Ring()
 	clear(g.admitted)
 	g.admitted = g.admitted[:0]
 	return nil
@@ -204,6 +187,9 @@ func (g *Gate) troubled(err error) error {
 
 // Trouble says why calls can not be recorded at the moment, "" if they can.
 func (g *Gate) Trouble() string { return g.trouble }
+
+// Bell rings after each commit. Any goroutine may wait for it.
+func (g *Gate) Bell() *activity.Bell { return &g.bell }
 
 // OpenCalls counts the admitted calls without an outcome.
 func (g *Gate) OpenCalls() int { return len(g.open) }

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"slices"
 
-
 	"postern/bridge/wire"
 	"postern/ids"
 	"postern/policy"
@@ -149,12 +148,18 @@ func claim(h wire.Hint) uint8 {
 	return uint8(class.Unsaid)
 }
 
-// ToolState is what may be told of one tool of a connection without a session.
-type ToolState struct {
-	Tool  registry.Tool
-	Name  string
-	Drift bool
-}
+// Describe reads the title and the description of a pinned definition, bounded.
+func Describe(raw []byte) (title, description string) { return wire.Describe(raw) }
 
-// Drifted tells whether the running server last listed another definition.
-func (g *Gate) Drifted(conn ids.Connection, tool string) bool { return g.drift[conn][tool] }
+// Standing asks the rules about a tool as a live task of the project without a
+// ceiling would, for people who look at a connection.
+func (g *Gate) Standing(p ids.Project, conn ids.Connection, tool string) policy.Verdict {
+	f := policy.Facts{Account: policy.AccountActive, Task: policy.TaskLive, Bound: true, Session: true, Host: policy.HostAssigned, Member: true,
+		Principal: true, Ceiling: policy.Allowed, Mode: policy.ModeAnswer(policy.ModeCode), Limits: policy.WithinLimits, Recordable: true}
+	g.reg.Facts(&f, nil, p, conn, tool)
+	f.Running = f.Accepted
+	if g.drift[conn][tool] {
+		f.Pin = policy.PinChanged
+	}
+	return policy.Decide(&f)
+}

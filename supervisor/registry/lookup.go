@@ -63,6 +63,16 @@ func (r *Registry) LocalTask(a ids.Account, p ids.Project, mode string) *Task {
 // Token returns what a token may bind, nil for an unknown token.
 func (r *Registry) Token(d token.Digest) *token.Binding { return r.tokens[d] }
 
+// TokenUID returns the uid that a task's tokens are for.
+func (r *Registry) TokenUID(t ids.Task) (uint32, bool) {
+	for _, d := range r.ofTask[t] {
+		if b := r.tokens[d]; b != nil {
+			return b.UID, true
+		}
+	}
+	return 0, false
+}
+
 // CountBind counts one use of a token, after the session it bound is durable.
 func (r *Registry) CountBind(d token.Digest) {
 	if b := r.tokens[d]; b != nil {

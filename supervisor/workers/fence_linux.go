@@ -107,6 +107,32 @@ func (w *Workers) reconsider(p ids.Project, out *Narrowed) {
 	}
 }
 
+// CloseTask ends the sessions of a task that stays live, gives their open calls up
+// as unknown, and returns when the bridges have acknowledged.
+func (w *Workers) CloseTask(ctx context.Context, task ids.Task) error {
+	var f *fence
+	if err := w.Do(ctx, func() {
+		projects := map[ids.Project]bool{}
+		for _, c := range w.gate.TaskSessions(task) {
+			w.endSession(c.Set, c.Session, c.Code)
+			w.gate.CloseSession(c.Session)
+			projects[c.Set.Project] = true
+		}
+		var list []ids.Project
+		for p := range projects {
+			list = append(list, p)
+		}
+		f = w.raise(list)
+	}); err != nil {
+		return err
+	}
+	select {
+	case <-f.done:
+	case <-w.over:
+	}
+	return nil
+}
+
 // Reconsider is reconsider for every project, after the root facts changed.
 func (w *Workers) Reconsider() {
 	seen := map[ids.Project]bool{}

@@ -137,7 +137,7 @@ func (p *probe) over(why string) {
 
 // TokenFile asks posternd for a file that only uid can read. The descriptor is
 // the caller's.
-func (w *Workers) TokenFile(ctx context.Context, task ids.Task, uid uint32) (fd int, path string, err error) {
+func (w *Workers) TokenFile(ctx context.Context, project ids.Project, task ids.Task, uid uint32) (fd int, path string, err error) {
 	type got struct {
 		fd   int
 		path string
@@ -145,7 +145,7 @@ func (w *Workers) TokenFile(ctx context.Context, task ids.Task, uid uint32) (fd 
 	}
 	done := make(chan got, 1)
 	if err := w.Do(ctx, func() {
-		w.ask(func(seq uint64) order.Up { return order.TokenFile{Seq: seq, Task: task, UID: uid} }, func(m order.Down, fds []int) {
+		w.ask(func(seq uint64) order.Up { return order.TokenFile{Seq: seq, Task: task, UID: uid, Project: project} }, func(m order.Down, fds []int) {
 			switch m := m.(type) {
 			case order.TokenFileIs:
 				done <- got{fd: fds[0], path: m.Path}

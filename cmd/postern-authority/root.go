@@ -1,0 +1,75 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"postern/ids"
+	"postern/policy/class"
+	"postern/supervisor/order"
+	"postern/supervisor/registry"
+)
+
+// every is the word in a host's entry that means all.
+const every = "*"
+
+// rootOf turns the document of posternd into what the registry decides on. A class
+// or tier that this build does not know is an error: it must not decide as none.
+func rootOf(r order.Root) (*registry.Root, error) {
+	out := &registry.Root{Version: r.Version, Accounts: map[ids.Account]registry.RootAccount{}, Projects: map[ids.Project]registry.RootProject{},
+		Servers: map[ids.Server]registry.RootServer{}, Hosts: map[string]registry.RootHost{}, Assigned: map[registry.Assignment]bool{}}
+	for _, a := range r.Accounts {
+		out.Accounts[a.ID] = registry.RootAccount{ID: a.ID, Name: a.Name, UIDs: a.UIDs, Deleted: a.Deleted}
+	}
+	for _, p := range r.Projects {
+		out.Projects[p.ID] = registry.RootProject{ID: p.ID, Label: p.Label, Owner: p.Owner, Workspace: p.Workspace, PersonBind: p.PersonBind,
+			ExecutionProfile: p.ExecutionProfile, Created: p.Created, Deleted: p.Deleted}
+	}
+	for _, s := range r.Servers {
+		srv := registry.RootServer{ID: s.ID, Label: s.Label, Current: s.Current().ID, Revisions: map[ids.Revision]*registry.RootRevision{}, Deleted: s.Deleted}
+		for _, v := range s.Revisions {
+			rev, err := revisionOf(v)
+			if err != nil {
+				return nil, fmt.Errorf("server %s: %w", s.ID, err)
+			}
+			srv.Revisions[v.ID] = rev
+		}
+		out.Servers[s.ID] = srv
+	}
+	for _, h := range r.Hosts {
+		host := registry.RootHost{ID: h.ID, UID: h.UID, Accounts: map[ids.Account]bool{}, Projects: map[ids.Project]bool{}, Channels: h.Channels}
+		for _, a := range h.Accounts {
+			host.AllAccounts = host.AllAccounts || a == every
+			host.Accounts[ids.Account(a)] = true
+		}
+		for _, p := range h.Projects {
+			host.AllProjects = host.AllProjects || p == every
+			host.Projects[ids.Project(p)] = true
+		}
+		out.Hosts[h.ID] = host
+	}
+	return out, nil
+}
+
+func revisionOf(v order.Revision) (*registry.RootRevision, error) {
+	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+	rev := &registry.RootRevision{ID: v.ID, Digest: v.Digest, Profile: v.Profile, Fork: v.Fork, Required: v.Credential != "none", PerTask: v.Scope == "task",
+		Classes: map[string]class.Set{}, Tiers: map[string]class.Tier{}, Created: v.Created, Call: ms(v.CallMs), Start: ms(v.StartMs), Idle: ms(v.IdleMs), Stop: ms(v.StopMs)}
+	for tool, names := range v.Classes {
+		for _, n := range names {
+			c, ok := class.Parse(n)
+			if !ok {
+				return nil, fmt.Errorf("class %q of tool %q is not known", n, tool)
+			}
+			rev.Classes[tool] |= class.SetOf(c)
+		}
+	}
+	for tool, name := range v.Tiers {
+		t, ok := class.ParseTier(name)
+		if !ok {
+			return nil, fmt.Errorf("tier %q of tool %q is not known", name, tool)
+		}
+		rev.Tiers[tool] = t
+	}
+	return rev, nil
+}

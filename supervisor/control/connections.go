@@ -1,0 +1,246 @@
+package control
+
+import (
+	"context"
+
+	"postern/ids"
+	"postern/policy/class"
+	"postern/refusal"
+	"postern/supervisor/api"
+	"postern/supervisor/gate"
+	"postern/supervisor/registry"
+)
+
+// grantNotice stands at every grant.
+const grantNotice = "A tool is granted with any argument; only the jail bounds what it reaches."
+
+// readiness says whether a connection can serve calls, with the reason beside it.
+func (a *actions) readiness(c *registry.Connected) (state, reason string) {
+	srv := a.reg.Root().Servers[c.Server]
+	cat := a.reg.Catalogue(c.Accepted)
+	rev := srv.Revisions[c.Accepted]
+	switch {
+	case srv.Deleted:
+		return "revoked", "the server's registration is deleted"
+	case !c.Enabled:
+		return "revoked", "the connection is disabled"
+	case srv.Current != c.Accepted:
+		return "stale_revision", "the registration has a newer revision that is not accepted"
+	case rev != nil && rev.Required && c.Credential == registry.Keyless:
+		return "unavailable", "the server needs a credential"
+	case cat == nil:
+		return "configured", "the server has not been probed yet"
+	case cat.Error != "":
+		return "unavailable", "the last probe failed: " + cat.Error
+	case len(c.Grants) == 0:
+		return "configured", "no tool is granted"
+	}
+	return "ready", ""
+}
+
+func (a *actions) connectionResult(p registry.RootProject, c *registry.Connected, tools bool) api.ConnectionResult {
+	srv := a.reg.Root().Servers[c.Server]
+	r := api.ConnectionResult{Connection: string(c.ID), Project: string(c.Project), Server: string(c.Server), Label: srv.Label, Enabled: c.Enabled,
+		Credential: c.Credential, Accepted: string(c.Accepted), Current: string(srv.Current), Version: c.Version}
+	r.Readiness, r.Reason = a.readiness(c)
+	if !tools {
+		return r
+	}
+	seen := map[string]bool{}
+	if cat := a.reg.Catalogue(c.Accepted); cat != nil {
+		for _, name := range cat.Order {
+			seen[name] = true
+			r.Tools = append(r.Tools, a.toolResult(p.ID, c, name))
+		}
+	}
+	for name := range c.Grants {
+		if !seen[name] {
+			r.Tools = append(r.Tools, a.toolResult(p.ID, c, name))
+		}
+	}
+	return r
+}
+
+// toolResult asks the gate about a tool as a task of the project with no ceiling would.
+func (a *actions) toolResult(p ids.Project, c *registry.Connected, name string) api.ToolResult {
+	k, _ := a.reg.Tool(p, c.ID, name)
+	out := api.ToolResult{Tool: name, Granted: k.Grant != nil, Classes: k.Classes.Strings(), ClassSource: k.Source.String(), Tier: k.Tier.String(), State: "refused"}
+	if k.Grant != nil {
+		out.Served = k.Grant.Served
+	}
+	if k.Pin != nil {
+		out.Title, out.Description = gate.Describe(k.Pin.Raw)
+		out.Pin = pinText(k.Pin)
+		if k.Pin.Quarantine != "" {
+			out.State, out.Reason = "quarantined", k.Pin.Quarantine
+			return out
+		}
+	}
+	if v := a.Gate.Standing(p, c.ID, name); v.Allow {
+		out.State = "callable"
+	} else {
+		out.Reason = string(v.Code)
+	}
+	return out
+}
+
+func (a *actions) connectionAdd(ctx context.Context, c *Call) (any, error) {
+	p, err := params[api.ConnectionParams](c)
+	if err != nil {
+		return nil, err
+	}
+	var out api.ConnectionResult
+	id := ids.New[ids.Connection](a.Now(), random())
+	err = a.widen(ctx, c, func() (registry.Change, ids.Project, error) {
+		proj, err := a.pickProject(c.Who, p.Project)
+		if err != nil {
+			return registry.Change{}, "", err
+		}
+		srv, err := a.pickServer(p.Server)
+		if err != nil {
+			return registry.Change{}, "", err
+		}
+		out = api.ConnectionResult{Connection: string(id), Project: string(proj.ID), Server: string(srv.ID), Label: srv.Label, Enabled: true, Credential: registry.Keyless,
+			Accepted: string(srv.Current), Current: string(srv.Current), Readiness: "configured", Reason: "no tool is granted", Version: 1, Notice: grantNotice}
+		ch, err := a.reg.AddConnection(id, proj.ID, srv.ID, registry.Keyless, a.Now())
+		return ch, proj.ID, err
+	})
+	return out, err
+}
+
+func (a *actions) connectionList(ctx context.Context, c *Call) (any, error) {
+	p, err := params[api.ProjectParams](c)
+	if err != nil {
+		return nil, err
+	}
+	out := api.ConnectionListResult{Connections: []api.ConnectionResult{}}
+	err = a.do(ctx, func() error {
+		proj, err := a.pickProject(c.Who, p.Project)
+		if err != nil {
+			return err
+		}
+		for _, con := range a.reg.View(proj.ID).Connections {
+			out.Connections = append(out.Connections, a.connectionResult(proj, con, false))
+		}
+		return nil
+	})
+	sortBy(out.Connections, func(r api.ConnectionResult) string { return r.Connection })
+	return out, err
+}
+
+func (a *actions) connectionShow(ctx context.Context, c *Call) (any, error) {
+	p, err := params[api.ConnectionParams](c)
+	if err != nil {
+		return nil, err
+	}
+	return a.shown(ctx, c, p)
+}
+
+// shown is a connection as it stands now.
+func (a *actions) shown(ctx context.Context, c *Call, p api.ConnectionParams) (api.ConnectionResult, error) {
+	var out api.ConnectionResult
+	err := a.do(ctx, func() error {
+		proj, con, err := a.pickConnection(c.Who, p)
+		if err == nil {
+			out = a.connectionResult(proj, con, true)
+		}
+		return err
+	})
+	return out, err
+}
+
+// change runs one widening change of a connection and shows what came of it.
+func (a *actions) change(ctx context.Context, c *Call, p api.ConnectionParams, notice string, make func(*registry.Connected) (registry.Change, error)) (any, error) {
+	if err := a.widen(ctx, c, func() (registry.Change, ids.Project, error) {
+		proj, con, err := a.pickConnection(c.Who, p)
+		if err != nil {
+			return registry.Change{}, "", err
+		}
+		ch, err := make(con)
+		return ch, proj.ID, err
+	}); err != nil {
+		return nil, err
+	}
+	out, err := a.shown(ctx, c, p)
+	if c.Req.DryRun {
+		notice = "Nothing was changed: this was a dry run. " + notice
+	}
+	out.Notice = notice
+	return out, err
+}
+
+func (a *actions) connectionGrant(ctx context.Context, c *Call) (any, error) {
+	p, err := params[api.ConnectionParams](c)
+	if err != nil {
+		return nil, err
+	}
+	tier := class.Unmarked
+	if p.Tier != "" {
+		var ok bool
+		if tier, ok = class.ParseTier(p.Tier); !ok {
+			return nil, api.Refuse(refusal.BadRequest, "A tier is observe, reversible or destructive, not %q.", p.Tier)
+		}
+	}
+	if len(p.Tools) > registry.MaxTools {
+		return nil, api.Refuse(refusal.BadRequest, "A grant names at most %d tools.", registry.MaxTools)
+	}
+	gs := make([]ids.Grant, len(p.Tools))
+	for i := range gs {
+		gs[i] = ids.New[ids.Grant](a.Now(), random())
+	}
+	return a.change(ctx, c, p, grantNotice, func(con *registry.Connected) (registry.Change, error) {
+		return a.reg.Grant(registry.Granting{Connection: con.ID, Tools: p.Tools, Tier: tier, By: by(c.Who, a.account(c.Who)), At: c.Req.At, IDs: gs, Now: a.Now()})
+	})
+}
+
+func (a *actions) connectionAccept(ctx context.Context, c *Call) (any, error) {
+	p, err := params[api.ConnectionParams](c)
+	if err != nil {
+		return nil, err
+	}
+	return a.change(ctx, c, p, "", func(con *registry.Connected) (registry.Change, error) {
+		return a.reg.Accept(con.ID, a.reg.Root().Servers[con.Server].Current, p.Tools, by(c.Who, a.account(c.Who)), c.Req.At, a.Now())
+	})
+}
+
+func (a *actions) connectionEnable(ctx context.Context, c *Call) (any, error) {
+	p, err := params[api.ConnectionParams](c)
+	if err != nil {
+		return nil, err
+	}
+	return a.change(ctx, c, p, "", func(con *registry.Connected) (registry.Change, error) {
+		return a.reg.Enable(con.ID, true, c.Req.At)
+	})
+}
+
+// cut runs one narrowing change of a connection.
+func (a *actions) cut(ctx context.Context, c *Call, make func(*registry.Connected, api.ConnectionParams) (registry.Change, error)) (any, error) {
+	p, err := params[api.ConnectionParams](c)
+	if err != nil {
+		return nil, err
+	}
+	out, err := a.narrow(ctx, c, p.Server, func() (registry.Change, []ids.Project, error) {
+		proj, con, err := a.pickConnection(c.Who, p)
+		if err == nil {
+			err = a.mayNarrow(c.Who, proj.ID)
+		}
+		if err != nil {
+			return registry.Change{}, nil, err
+		}
+		ch, err := make(con, p)
+		return ch, []ids.Project{proj.ID}, err
+	})
+	return out, err
+}
+
+func (a *actions) connectionRevoke(ctx context.Context, c *Call) (any, error) {
+	return a.cut(ctx, c, func(con *registry.Connected, p api.ConnectionParams) (registry.Change, error) {
+		return a.reg.Revoke(con.ID, p.Tools, c.Req.At)
+	})
+}
+
+func (a *actions) connectionDisable(ctx context.Context, c *Call) (any, error) {
+	return a.cut(ctx, c, func(con *registry.Connected, _ api.ConnectionParams) (registry.Change, error) {
+		return a.reg.Enable(con.ID, false, c.Req.At)
+	})
+}

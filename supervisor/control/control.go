@@ -1,0 +1,264 @@
+package control
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"postern/ids"
+	"postern/refusal"
+	"postern/supervisor/activity"
+	"postern/supervisor/api"
+	"postern/supervisor/gate"
+	"postern/supervisor/registry"
+	"postern/supervisor/store"
+	"postern/supervisor/token"
+	"postern/supervisor/workers"
+)
+
+// Config is what the actions work on.
+type Config struct {
+	Gate    *gate.Gate
+	Workers *workers.Workers
+	Store   *store.Store
+	Bell    *activity.Bell
+	Version string
+	Now     func() time.Time
+	Instant func() token.Instant
+	Log     hclog.Logger
+}
+
+// actions serves the requests. Its methods run on a client's goroutine and touch
+// the registry only inside do, which runs on the loop.
+type actions struct {
+	Config
+	reg *registry.Registry
+}
+
+// New makes the server of control.sock.
+func New(c Config) *Server {
+	a := &actions{Config: c, reg: c.Gate.Registry()}
+	return &Server{log: c.Log, byUID: map[uint32]int{}, handlers: map[api.Action]handler{
+		api.Status: a.status, api.Ps: a.ps, api.Activity: a.activity,
+		api.AccountList: a.accountList, api.AccountShow: a.accountShow, api.AccountSuspend: a.accountSuspend, api.AccountActivate: a.accountActivate,
+		api.ProjectList: a.projectList, api.ProjectShow: a.projectShow, api.ProjectDelete: a.projectDelete, api.MemberAdd: a.memberAdd, api.MemberRemove: a.memberRemove,
+		api.ServerProbe: a.serverProbe, api.ServerCatalogue: a.serverCatalogue,
+		api.ConnectionAdd: a.connectionAdd, api.ConnectionList: a.connectionList, api.ConnectionShow: a.connectionShow, api.ConnectionGrant: a.connectionGrant,
+		api.ConnectionRevoke: a.connectionRevoke, api.ConnectionAccept: a.connectionAccept, api.ConnectionEnable: a.connectionEnable, api.ConnectionDisable: a.connectionDisable,
+		api.TaskNew: a.taskNew, api.TaskToken: a.taskToken, api.TaskList: a.taskList, api.TaskShow: a.taskShow, api.TaskRevoke: a.taskRevoke,
+	}}
+}
+
+// do runs fn on the loop and returns its error.
+func (a *actions) do(ctx context.Context, fn func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, ChangeWait)
+	defer cancel()
+	err := make(chan error, 1)
+	if e := a.Workers.Do(ctx, func() { err <- told(fn()) }); e != nil {
+		return e
+	}
+	return <-err
+}
+
+// told keeps the particulars of a refused change beside its code.
+func told(err error) error {
+	var r *api.Refusal
+	var c refusal.Code
+	if err == nil || errors.As(err, &r) || !errors.As(err, &c) {
+		return err
+	}
+	return api.Refuse(c, "%s", strings.TrimSuffix(err.Error(), ": "+c.Error()))
+}
+
+// narrow runs a narrowing change on the loop and answers with what it cut. A dry
+// run only checks it.
+func (a *actions) narrow(ctx context.Context, c *Call, target string, change func() (registry.Change, []ids.Project, error)) (api.RevokeResult, error) {
+	out := api.RevokeResult{Target: target, Stands: []api.OpenCall{}}
+	if c.Req.DryRun {
+		err := a.do(ctx, func() error { _, _, err := change(); return err })
+		out.Note = "Nothing was changed: this was a dry run."
+		return out, err
+	}
+	n, err := a.Workers.Narrow(ctx, func() ([]ids.Project, error) {
+		ch, projects, err := change()
+		if err != nil {
+			return nil, told(err)
+		}
+		return projects, a.Gate.Apply(ch)
+	})
+	if err != nil {
+		return out, err
+	}
+	for _, s := range n.Stands {
+		out.Stands = append(out.Stands, api.OpenCall{Call: string(s.Call), Tool: s.Tool, AgeMs: s.Age.Milliseconds(), CancelSent: s.CancelSent, State: "admitted"})
+	}
+	out.Sessions, out.Fenced, out.Killed = n.Sessions, n.Fenced, n.Killed
+	if len(out.Stands) > 0 {
+		out.Note = "These calls were admitted before; whatever they did stands."
+	}
+	return out, nil
+}
+
+// widen runs a widening change on the loop for root.
+func (a *actions) widen(ctx context.Context, c *Call, change func() (registry.Change, ids.Project, error)) error {
+	if !c.Who.Root {
+		return refusal.NotPermitted
+	}
+	return a.do(ctx, func() error {
+		ch, project, err := change()
+		if err != nil || c.Req.DryRun {
+			return err
+		}
+		if err := a.Gate.Apply(ch); err != nil {
+			return err
+		}
+		if project != "" {
+			a.Workers.Changed(project)
+		}
+		return nil
+	})
+}
+
+// params decodes the parameters; what is not understood is refused.
+func params[P any](c *Call) (P, error) {
+	p, err := api.DecodeParams[P](c.Req.Params)
+	if err != nil {
+		return p, api.Refuse(refusal.BadRequest, "%v.", err)
+	}
+	return p, nil
+}
+
+func random() (r [10]byte) {
+	rand.Read(r[:])
+	return r
+}
+
+// by names the actor of a change.
+func by(w Who, acc registry.RootAccount) string {
+	switch {
+	case w.Root:
+		return "root"
+	case acc.ID != "":
+		return string(acc.ID)
+	}
+	return "nobody"
+}
+
+// account is the peer's account, the zero one if it has none.
+func (a *actions) account(w Who) registry.RootAccount {
+	acc, _ := a.reg.Root().AccountOf(w.UID)
+	return acc
+}
+
+// The selectors: an id, or a label that means exactly one living thing. They run on
+// the loop. What the peer may not see is not found.
+
+func pick[T any](what, selector string, all []T, id, label func(T) string) (T, error) {
+	var none T
+	if selector == "" || len(selector) > api.MaxSelector {
+		return none, api.Refuse(refusal.BadRequest, "Name a %s by id or label.", what)
+	}
+	var found []T
+	for _, t := range all {
+		if id(t) == selector {
+			return t, nil
+		}
+		if label(t) == selector {
+			found = append(found, t)
+		}
+	}
+	switch len(found) {
+	case 1:
+		return found[0], nil
+	case 0:
+		return none, api.Refuse(refusal.NotFound, "There is no %s %q.", what, selector)
+	}
+	return none, api.Refuse(refusal.StaleSelector, "%d are called %q; use the id of one.", len(found), selector)
+}
+
+func (a *actions) pickAccount(selector string) (registry.RootAccount, error) {
+	var all []registry.RootAccount
+	for _, x := range a.reg.Root().Accounts {
+		if !x.Deleted || string(x.ID) == selector {
+			all = append(all, x)
+		}
+	}
+	return pick("account", selector, all, func(x registry.RootAccount) string { return string(x.ID) }, func(x registry.RootAccount) string { return x.Name })
+}
+
+// pickProject finds a project that the peer may read.
+func (a *actions) pickProject(w Who, selector string) (registry.RootProject, error) {
+	var all []registry.RootProject
+	for _, x := range a.reg.Root().Projects {
+		if (!x.Deleted || string(x.ID) == selector) && a.mayRead(w, x.ID) {
+			all = append(all, x)
+		}
+	}
+	return pick("project", selector, all, func(x registry.RootProject) string { return string(x.ID) }, func(x registry.RootProject) string { return x.Label })
+}
+
+func (a *actions) pickServer(selector string) (registry.RootServer, error) {
+	var all []registry.RootServer
+	for _, x := range a.reg.Root().Servers {
+		if !x.Deleted || string(x.ID) == selector {
+			all = append(all, x)
+		}
+	}
+	return pick("server", selector, all, func(x registry.RootServer) string { return string(x.ID) }, func(x registry.RootServer) string { return x.Label })
+}
+
+// pickConnection finds a project's connection to a server, by the server's label or id or the connection's own id.
+func (a *actions) pickConnection(w Who, p api.ConnectionParams) (registry.RootProject, *registry.Connected, error) {
+	proj, err := a.pickProject(w, p.Project)
+	if err != nil {
+		return proj, nil, err
+	}
+	var all []*registry.Connected
+	for _, c := range a.reg.View(proj.ID).Connections {
+		if string(c.Server) == p.Server {
+			return proj, c, nil
+		}
+		all = append(all, c)
+	}
+	c, err := pick("connection", p.Server, all, func(c *registry.Connected) string { return string(c.ID) }, func(c *registry.Connected) string { return a.reg.Root().Servers[c.Server].Label })
+	return proj, c, err
+}
+
+// role is the peer's role in a project; root has every role that a change needs,
+// but no tasks of its own.
+func (a *actions) role(w Who, p ids.Project) string {
+	if w.Root {
+		return registry.Owner
+	}
+	if acc := a.account(w); acc.ID != "" {
+		return a.reg.Role(acc.ID, p)
+	}
+	return ""
+}
+
+func (a *actions) mayRead(w Who, p ids.Project) bool {
+	if a.role(w, p) != "" {
+		return true
+	}
+	h, ok := a.reg.Root().HostOf(w.UID)
+	rp, known := a.reg.Project(p)
+	return ok && known && h.Serves(rp.Owner, p)
+}
+
+// mayNarrow: owners and root.
+func (a *actions) mayNarrow(w Who, p ids.Project) error {
+	if a.role(w, p) != registry.Owner {
+		return refusal.NotPermitted
+	}
+	return nil
+}
+
+func sortBy[T any](s []T, key func(T) string) []T {
+	slices.SortFunc(s, func(x, y T) int { return strings.Compare(key(x), key(y)) })
+	return s
+}

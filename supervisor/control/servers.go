@@ -1,0 +1,119 @@
+package control
+
+import (
+	"context"
+	"encoding/hex"
+
+	"postern/ids"
+	"postern/policy/class"
+	"postern/refusal"
+	"postern/supervisor/api"
+	"postern/supervisor/gate"
+	"postern/supervisor/registry"
+)
+
+func pinText(p *registry.Pin) string { return hex.EncodeToString(p.Digest[:]) }
+
+// serverProbe probes the current revision of a server and pins what it lists.
+func (a *actions) serverProbe(ctx context.Context, c *Call) (any, error) {
+	p, err := params[api.Selected](c)
+	if err != nil {
+		return nil, err
+	}
+	if !c.Who.Root {
+		return nil, refusal.NotPermitted
+	}
+	var srv registry.RootServer
+	var rev *registry.RootRevision
+	if err := a.do(ctx, func() error {
+		var err error
+		if srv, err = a.pickServer(p.Selector); err == nil && (srv.Deleted || srv.Revisions[srv.Current] == nil) {
+			err = api.Refuse(refusal.ServerUnknown, "The registration of %q is deleted.", srv.Label)
+		}
+		rev = srv.Revisions[srv.Current]
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	if rev.Required {
+		return nil, api.Refuse(refusal.CredentialMissing, "A server that needs a credential is probed by a connection that has one.")
+	}
+	if c.Req.DryRun {
+		return api.CatalogueResult{Server: string(srv.ID), Revision: string(rev.ID), Tools: []api.ToolResult{}}, nil
+	}
+	c.Event(api.Progress{Text: "starting " + srv.Label + " in a jail with an empty workspace"})
+	found, failure := a.Workers.Probe(ctx, srv.ID, rev.ID, ids.New[ids.Connection](a.Now(), random()), rev.Start.Milliseconds())
+	var pins []registry.Pin
+	if failure == nil {
+		pins, failure = gate.Pins(found.Data, found.Kept)
+	}
+	why := ""
+	if failure != nil {
+		why = failure.Error()[:min(len(failure.Error()), 1024)]
+	}
+	var out api.CatalogueResult
+	err = a.do(ctx, func() error {
+		ch, err := a.reg.PutCatalogue(rev.ID, a.Now(), why, pins)
+		if err == nil {
+			err = a.Gate.Apply(ch)
+		}
+		if err != nil {
+			return err
+		}
+		out = a.catalogue(srv)
+		for id := range a.reg.Root().Projects {
+			if a.reg.View(id).ByServer[srv.ID] != "" {
+				a.Workers.Changed(id)
+			}
+		}
+		return nil
+	})
+	if err == nil && failure != nil {
+		return nil, api.Refuse(refusal.ServerUnavailable, "%s.", why)
+	}
+	return out, err
+}
+
+// catalogue is what the last probe of the current revision found.
+func (a *actions) catalogue(srv registry.RootServer) api.CatalogueResult {
+	out := api.CatalogueResult{Server: string(srv.ID), Revision: string(srv.Current), Tools: []api.ToolResult{}}
+	rev, cat := srv.Revisions[srv.Current], a.reg.Catalogue(srv.Current)
+	if rev == nil || cat == nil {
+		return out
+	}
+	out.Probed, out.Error = cat.Probed, cat.Error
+	for _, name := range cat.Order {
+		pin := cat.Tools[name]
+		hints := class.Hints{ReadOnly: class.Claim(pin.ReadOnly), Destructive: class.Claim(pin.Destructive)}
+		classes, source := class.Of(rev.Classes[name], name, hints)
+		t := api.ToolResult{Tool: name, Pin: pinText(pin), Classes: classes.Strings(), ClassSource: source.String(),
+			Tier: class.TierOf(rev.Tiers[name], class.Unmarked, classes, hints).String(), State: "offered"}
+		t.Title, t.Description = gate.Describe(pin.Raw)
+		if pin.Quarantine != "" {
+			t.State, t.Reason = "quarantined", pin.Quarantine
+		}
+		out.Tools = append(out.Tools, t)
+	}
+	return out
+}
+
+// serverCatalogue shows what a server offers: to root, and to whoever has a role in
+// a project, so that an owner can say what to ask for. No command is in it.
+func (a *actions) serverCatalogue(ctx context.Context, c *Call) (any, error) {
+	p, err := params[api.Selected](c)
+	if err != nil {
+		return nil, err
+	}
+	var out api.CatalogueResult
+	err = a.do(ctx, func() error {
+		if !c.Who.Root && a.account(c.Who).ID == "" {
+			return refusal.NotPermitted
+		}
+		srv, err := a.pickServer(p.Selector)
+		if err == nil {
+			out = a.catalogue(srv)
+		}
+		return err
+	})
+	return out, err
+}

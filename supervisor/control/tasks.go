@@ -1,0 +1,301 @@
+package control
+
+import (
+	"context"
+	"crypto/rand"
+	"time"
+
+	"postern/ids"
+	"postern/policy"
+	"postern/policy/access"
+	"postern/refusal"
+	"postern/supervisor/api"
+	"postern/supervisor/registry"
+	"postern/supervisor/token"
+	"postern/supervisor/workers"
+)
+
+func (a *actions) taskResult(t *registry.Task) api.TaskResult {
+	return api.TaskResult{Task: string(t.ID), Account: string(t.Account), Host: t.Host, Project: string(t.Project), Principal: t.Principal, Mode: t.Mode,
+		Created: t.Created, Ended: t.Ended, Reason: t.Reason, Sessions: a.Gate.Sessions(t.ID)}
+}
+
+// minted is a token that is durable and not delivered yet.
+type minted struct {
+	tok     token.Token
+	expires int64
+}
+
+// mint makes a token for a live task, on the loop.
+func (a *actions) mint(t *registry.Task, uid uint32, ttlMs int64, binds int, dry bool) (minted, error) {
+	var secret [32]byte
+	rand.Read(secret[:])
+	tok := token.New(secret)
+	now := a.Instant()
+	b := token.Binding{Task: t.ID, Project: t.Project, UID: uid, Binds: binds, Minted: now, TTL: time.Duration(ttlMs) * time.Millisecond}
+	if binds == 0 {
+		b.Binds = token.DefaultBinds
+	}
+	if ttlMs == 0 {
+		b.TTL = token.DefaultTTL
+	}
+	if dry {
+		return minted{tok, now.Wall.Add(b.TTL).UnixMilli()}, nil
+	}
+	ch, err := a.reg.MintToken(tok.Digest(), b)
+	if err == nil {
+		err = a.Gate.Apply(ch)
+	}
+	return minted{tok, now.Wall.Add(b.TTL).UnixMilli()}, err
+}
+
+// forUID checks the user a token is for: no root, no leased uid, no host.
+func (a *actions) forUID(uid uint32) error {
+	if uid == 0 {
+		return api.Refuse(refusal.BadRequest, "A runtime does not run as root.")
+	}
+	if _, host := a.reg.Root().HostOf(uid); host {
+		return api.Refuse(refusal.BadRequest, "Uid %d is a host's own.", uid)
+	}
+	return nil
+}
+
+// taskNew makes a task for a configured host, whose uid the kernel gave.
+func (a *actions) taskNew(ctx context.Context, c *Call) (any, error) {
+	p, err := params[api.TaskNewParams](c)
+	if err != nil {
+		return nil, err
+	}
+	if p.Principal != "" {
+		return nil, api.Refuse(refusal.PrincipalRefused, "%q: only the account's own principal can be used until channels are configured; leave --principal out.", p.Principal)
+	}
+	if p.Mode == "" {
+		p.Mode = policy.ModeCode
+	}
+	if !policy.KnownMode(p.Mode) {
+		return nil, api.Refuse(refusal.ModeUnknown, "%q is not a mode; the only one is %q.", p.Mode, policy.ModeCode)
+	}
+	var out api.TaskResult
+	var m minted
+	err = a.do(ctx, func() error {
+		h, ok := a.reg.Root().HostOf(c.Who.UID)
+		if !ok {
+			return refusal.HostUnknown
+		}
+		proj, err := a.pickProject(c.Who, p.Project)
+		if err != nil {
+			return err
+		}
+		if err := a.forUID(p.ForUID); err != nil {
+			return err
+		}
+		// The uid's own account where it has one; a runtime's own user acts for the owner.
+		acc := proj.Owner
+		if x, ok := a.reg.Root().AccountOf(p.ForUID); ok {
+			acc = x.ID
+		}
+		t := registry.Task{ID: ids.New[ids.Task](a.Now(), random()), Account: acc, Host: h.ID, Project: proj.ID, Principal: access.Local(acc), Mode: p.Mode, Created: a.Now().UnixMilli()}
+		ch, err := a.reg.NewTask(t)
+		if err == nil && !c.Req.DryRun {
+			err = a.Gate.Apply(ch)
+		}
+		if err == nil {
+			m, err = a.mint(&t, p.ForUID, p.TTLMs, p.Binds, c.Req.DryRun)
+		}
+		if err == nil {
+			out = a.taskResult(&t)
+		} else if !c.Req.DryRun {
+			a.endTask(t.ID, "its token could not be made")
+		}
+		return err
+	})
+	if err != nil || c.Req.DryRun {
+		return out, err
+	}
+	return a.deliver(ctx, out, m, p.ForUID, p.File)
+}
+
+// endTask ends a task that was made for nothing, on the loop.
+func (a *actions) endTask(t ids.Task, why string) {
+	if ch, err := a.reg.EndTask(t, why, a.Now()); err == nil {
+		a.Gate.Apply(ch)
+	}
+}
+
+// deliver puts the token into the answer to its host, or into a file that only the
+// runtime's uid can read. A token that cannot be delivered leaves no live task.
+func (a *actions) deliver(ctx context.Context, out api.TaskResult, m minted, uid uint32, file bool) (any, error) {
+	out.Expires = m.expires
+	if !file {
+		out.Token = m.tok.Secret()
+		return out, nil
+	}
+	fd, path, err := a.Workers.TokenFile(ctx, ids.Project(out.Project), ids.Task(out.Task), uid)
+	if err == nil {
+		err = workers.WriteTokenFile(fd, m.tok.Secret())
+	}
+	if err != nil {
+		if e := a.do(ctx, func() error { a.endTask(ids.Task(out.Task), "its token could not be delivered"); return nil }); e != nil {
+			return nil, e
+		}
+		return nil, told(err)
+	}
+	out.TokenFile = path
+	return out, nil
+}
+
+// hostTask finds a live task of the asking host.
+func (a *actions) hostTask(w Who, selector string) (*registry.Task, error) {
+	h, ok := a.reg.Root().HostOf(w.UID)
+	if !ok {
+		return nil, refusal.HostUnknown
+	}
+	t := a.reg.Task(ids.Task(selector))
+	if t == nil || t.Host != h.ID {
+		return nil, api.Refuse(refusal.TaskUnknown, "%q.", selector)
+	}
+	return t, nil
+}
+
+// taskToken mints a fresh token for a live task: its former sessions close first
+// and their open calls are given up as unknown.
+func (a *actions) taskToken(ctx context.Context, c *Call) (any, error) {
+	p, err := params[api.TaskParams](c)
+	if err != nil {
+		return nil, err
+	}
+	var out api.TaskResult
+	var m minted
+	var uid uint32
+	if err := a.do(ctx, func() error {
+		t, err := a.hostTask(c.Who, p.Task)
+		if err == nil {
+			uid, err = a.Gate.TaskUID(t.ID)
+		}
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	if !c.Req.DryRun {
+		if err := a.Workers.CloseTask(ctx, ids.Task(p.Task)); err != nil {
+			return nil, err
+		}
+	}
+	err = a.do(ctx, func() error {
+		t, err := a.hostTask(c.Who, p.Task)
+		if err == nil {
+			m, err = a.mint(t, uid, p.TTLMs, p.Binds, c.Req.DryRun)
+		}
+		if err == nil {
+			out = a.taskResult(t)
+		}
+		return err
+	})
+	if err != nil || c.Req.DryRun {
+		return out, err
+	}
+	return a.deliver(ctx, out, m, uid, p.File)
+}
+
+// seesTask: a host its own, an owner the project's, a member its own, root all.
+func (a *actions) seesTask(w Who, t *registry.Task) bool {
+	if w.Root {
+		return true
+	}
+	if h, ok := a.reg.Root().HostOf(w.UID); ok && h.ID == t.Host {
+		return true
+	}
+	acc := a.account(w).ID
+	switch a.role(w, t.Project) {
+	case registry.Owner, registry.Viewer:
+		return true
+	case registry.Member:
+		return t.Account == acc
+	}
+	return false
+}
+
+func (a *actions) taskList(ctx context.Context, c *Call) (any, error) {
+	p, err := params[api.ProjectParams](c)
+	if err != nil {
+		return nil, err
+	}
+	out := api.TaskListResult{Tasks: []api.TaskResult{}}
+	err = a.do(ctx, func() error {
+		var only ids.Project
+		if p.Project != "" {
+			proj, err := a.pickProject(c.Who, p.Project)
+			if err != nil {
+				return err
+			}
+			only = proj.ID
+		}
+		for _, t := range a.reg.AllTasks() {
+			if (only == "" || t.Project == only) && a.seesTask(c.Who, t) {
+				out.Tasks = append(out.Tasks, a.taskResult(t))
+			}
+		}
+		return nil
+	})
+	sortBy(out.Tasks, func(r api.TaskResult) string { return r.Task })
+	return out, err
+}
+
+func (a *actions) seenTask(w Who, selector string) (*registry.Task, error) {
+	t := a.reg.Task(ids.Task(selector))
+	if t == nil || !a.seesTask(w, t) {
+		return nil, api.Refuse(refusal.TaskUnknown, "%q.", selector)
+	}
+	return t, nil
+}
+
+func (a *actions) taskShow(ctx context.Context, c *Call) (any, error) {
+	p, err := params[api.TaskParams](c)
+	if err != nil {
+		return nil, err
+	}
+	var out api.TaskResult
+	err = a.do(ctx, func() error {
+		t, err := a.seenTask(c.Who, p.Task)
+		if err == nil {
+			out = a.taskResult(t)
+		}
+		return err
+	})
+	return out, err
+}
+
+// personNote stands at the revocation of a person's own task.
+const personNote = "The next connection of this person makes another task; to stop them switch person_bind off, remove the member or suspend the account."
+
+// taskRevoke ends a task for ever: its host, its account, an owner of the project, or root.
+func (a *actions) taskRevoke(ctx context.Context, c *Call) (any, error) {
+	p, err := params[api.TaskParams](c)
+	if err != nil {
+		return nil, err
+	}
+	person := false
+	out, err := a.narrow(ctx, c, p.Task, func() (registry.Change, []ids.Project, error) {
+		t, err := a.seenTask(c.Who, p.Task)
+		if err != nil {
+			return registry.Change{}, nil, err
+		}
+		h, _ := a.reg.Root().HostOf(c.Who.UID)
+		if a.role(c.Who, t.Project) != registry.Owner && (h.ID == "" || h.ID != t.Host) && t.Account != a.account(c.Who).ID {
+			return registry.Change{}, nil, refusal.NotPermitted
+		}
+		person = t.Host == registry.LocalHost
+		ch, err := a.reg.EndTask(t.ID, "revoked", a.Now())
+		return ch, []ids.Project{t.Project}, err
+	})
+	if err != nil {
+		return out, err
+	}
+	if !c.Req.DryRun {
+		a.Workers.TokenGone(ids.Task(p.Task))
+	}
+	if person {
+		out.Note = (out.Note + " " + personNote)
+	}
+	return out, nil
+}
