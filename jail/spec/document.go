@@ -63,11 +63,10 @@ type Document struct {
 	ExtraFDs []int `json:"extra_fds"`
 
 	// What bounds it.
-	Limits   Limits     `json:"limits"`
-	ABI      int        `json:"abi"`
-	Rules    []PathRule `json:"rules"`
-	Filters  [][]byte   `json:"filters"`
-	Hostname string     `json:"hostname"`
+	Limits  Limits     `json:"limits"`
+	ABI     int        `json:"abi"`
+	Rules   []PathRule `json:"rules"`
+	Filters [][]byte   `json:"filters"`
 }
 
 // PathRule is one Landlock rule: what may be done beneath Path.

@@ -132,8 +132,8 @@ func (p Profile) Validate() []Mistake {
 	if l.CPUPercent < 1 || l.CPUPercent > 100*1024 {
 		bad("limits.cpu_percent", "want 1 to %d", 100*1024)
 	}
-	if l.Nofile < 8 || l.Nofile > MaxNofile {
-		bad("limits.nofile", "want 8 to %d", MaxNofile)
+	if l.Nofile < 32 || l.Nofile > MaxNofile {
+		bad("limits.nofile", "want 32 to %d", MaxNofile)
 	}
 	if l.FsizeBytes < 0 {
 		bad("limits.fsize", "want 0 or more bytes")

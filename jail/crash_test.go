@@ -1,0 +1,5 @@
+package jail
+
+const crashEnv = "POSTERN_TEST_LAUNCHER"
+
+func crash() {}

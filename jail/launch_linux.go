@@ -1,0 +1,258 @@
+package jail
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"postern/jail/rootfs"
+	"postern/jail/spec"
+)
+
+// Launch starts a program in a jail and returns when it runs. The error is a
+// *StepError that names the step, of this function or of postern-jail's table.
+func (l *Launcher) Launch(r Request) (*Process, error) {
+	r, err := r.check()
+	if err != nil {
+		return nil, failed("request", err)
+	}
+	filters, err := l.programs(r.Profile)
+	if err != nil {
+		return nil, failed("filters", err)
+	}
+	p, err := l.reserve(r.Name)
+	if err != nil {
+		return nil, failed("request", err)
+	}
+	// What is acquired is undone in reverse, unless the program runs.
+	var undo []func()
+	defer func() {
+		for _, f := range slices.Backward(undo) {
+			f()
+		}
+	}()
+	release := func() { l.forget(r.Name) }
+	undo = append(undo, func() { release() })
+
+	if p.group, err = l.tree.New(r.Name, r.Limits); err != nil {
+		return nil, failed("cgroup", err)
+	}
+	undo = append(undo, func() {
+		if p.group.Remove() != nil {
+			release = func() {} // still in use: the name stays taken
+		}
+	})
+
+	b := builder{doc: document(r, filters)}
+	defer b.close()
+	if err := b.mounts(l.init, r); err != nil {
+		return nil, err
+	}
+	documentR, documentW, err := os.Pipe()
+	if err != nil {
+		return nil, failed("pipes", err)
+	}
+	defer documentW.Close()
+	b.mine = append(b.mine, documentR)
+	failureR, failureW, err := os.Pipe()
+	if err != nil {
+		return nil, failed("pipes", err)
+	}
+	defer failureR.Close()
+	b.mine = append(b.mine, failureW)
+	files, err := b.files(r, documentR, failureW)
+	if err != nil {
+		return nil, failed("descriptors", err)
+	}
+	raw, err := b.doc.Encode()
+	if err != nil {
+		return nil, failed("document", err)
+	}
+
+	attr := &os.ProcAttr{
+		Dir: "/", Env: []string{}, Files: files, // never nil: nil would inherit ours
+		Sys: &syscall.SysProcAttr{
+			Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS,
+		},
+	}
+	if fd, ok := p.group.FD(); ok {
+		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, fd
+	}
+	var startErr error
+	if err := l.onThread(func() { p.process, startErr = os.StartProcess(l.init, []string{"postern-jail"}, attr) }); err != nil {
+		return nil, failed("clone", err)
+	}
+	if startErr != nil {
+		return nil, failed("clone", startErr)
+	}
+	undo = append(undo, func() {
+		p.process.Kill()
+		p.process.Wait()
+	})
+	b.close() // our ends only: end of file on failureR must mean exec
+
+	if err := p.group.Join(p.process.Pid); err != nil {
+		return nil, failed("join", err)
+	}
+	if _, err := documentW.Write(raw); err != nil {
+		return nil, failed("document", err)
+	}
+	if err := await(failureR); err != nil {
+		return nil, err
+	}
+	undo = nil
+	go p.watch()
+	return p, nil
+}
+
+// reserve takes a name for a new process.
+func (l *Launcher) reserve(name string) (*Process, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil, os.ErrClosed
+	}
+	if _, taken := l.live[name]; taken {
+		return nil, fmt.Errorf("name %q is in use", name)
+	}
+	p := &Process{launcher: l, name: name, done: make(chan struct{}), gone: make(chan struct{})}
+	l.live[name] = p
+	return p, nil
+}
+
+func (l *Launcher) forget(name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.live, name)
+}
+
+// await reads the failure pipe: its end means that the program runs.
+func await(f *os.File) error {
+	if err := f.SetReadDeadline(time.Now().Add(BuildWait)); err != nil {
+		return failed("report", err)
+	}
+	raw, err := readAll(f, spec.MaxFailure)
+	if err != nil {
+		return failed("report", err)
+	}
+	if len(raw) == 0 {
+		return nil
+	}
+	report, err := spec.DecodeFailure(raw)
+	if err != nil {
+		return failed("report", err)
+	}
+	return &StepError{Step: report.Step, Why: report.Why, Errno: syscall.Errno(report.Errno)}
+}
+
+// document says everything but the descriptors' numbers.
+func document(r Request, filters [][]byte) spec.Document {
+	d := spec.Document{
+		UID: r.UID, GID: r.GID, Argv: r.Argv, Env: r.Env, Dir: r.Dir, Fork: r.Profile.Fork,
+		Binds: r.Profile.Binds, Links: r.Profile.Links,
+		Devices: r.Profile.Devices, Proc: r.Profile.Proc, Loopback: r.Profile.Loopback,
+		Limits: r.Limits, ABI: r.Profile.Landlock.ABI, Rules: r.rules(), Filters: filters,
+	}
+	if r.Workspace != nil && !r.Workspace.ReadOnly {
+		d.Protect = r.Workspace.Protect
+	}
+	return d
+}
+
+// builder gathers what a new process is given.
+type builder struct {
+	doc  spec.Document
+	mine []*os.File // to be closed here once the process has its copies
+
+	workspace, pkg, program *os.File
+}
+
+func (b *builder) close() {
+	for _, f := range b.mine {
+		f.Close()
+	}
+	b.mine = nil
+}
+
+// mounts makes the detached mounts of what a request brings along. They are
+// made here because a mount of another namespace cannot be copied: the source
+// descriptors are the launcher's.
+func (b *builder) mounts(init string, r Request) error {
+	detach := func(step string, src *os.File, kind uint32, a rootfs.Attr) (*os.File, error) {
+		if err := isKind(fd(src), kind); err != nil {
+			return nil, failed(step, err)
+		}
+		tree, err := rootfs.Detach(fd(src), a)
+		if err != nil {
+			return nil, failed(step, err)
+		}
+		f := os.NewFile(uintptr(tree), step)
+		b.mine = append(b.mine, f)
+		return f, nil
+	}
+	var err error
+	if r.Package != nil {
+		a := rootfs.Attr{ReadOnly: true, NoExec: !r.Profile.PackageExec}
+		if b.pkg, err = detach("package", r.Package, unix.S_IFDIR, a); err != nil {
+			return err
+		}
+	}
+	if r.Program != nil {
+		if b.program, err = detach("program", r.Program, unix.S_IFREG, rootfs.Attr{ReadOnly: true}); err != nil {
+			return err
+		}
+	}
+	if r.Workspace != nil {
+		uids, gids := r.identities()
+		ns, err := userns(init, uids, gids)
+		if err != nil {
+			return failed("workspace", fmt.Errorf("user namespace: %w", err))
+		}
+		defer ns.Close()
+		a := rootfs.Attr{ReadOnly: r.Workspace.ReadOnly, NoExec: true, Userns: fd(ns)}
+		b.workspace, err = detach("workspace", r.Workspace.Dir, unix.S_IFDIR, a)
+		if errors.Is(err, unix.EINVAL) {
+			err = &StepError{Step: "workspace", Why: "its file system cannot map ids", Errno: unix.EINVAL}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// files lists the descriptors of the new process, in the order of
+// spec.DocumentFD, and writes their numbers into the document.
+func (b *builder) files(r Request, document, failure *os.File) ([]*os.File, error) {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	b.mine = append(b.mine, null)
+	files := []*os.File{r.Stdin, r.Stdout, r.Stderr, document, failure}
+	for i, f := range files {
+		if f == nil {
+			files[i] = null
+		}
+	}
+	for _, m := range []struct {
+		file *os.File
+		to   *int
+	}{{b.workspace, &b.doc.WorkspaceFD}, {b.pkg, &b.doc.PackageFD}, {b.program, &b.doc.ProgramFD}} {
+		if m.file != nil {
+			*m.to = len(files)
+			files = append(files, m.file)
+		}
+	}
+	b.doc.ExtraFDs = []int{}
+	for _, f := range r.Extra {
+		b.doc.ExtraFDs = append(b.doc.ExtraFDs, len(files))
+		files = append(files, f)
+	}
+	return files, nil
+}

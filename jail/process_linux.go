@@ -1,0 +1,173 @@
+package jail
+
+import (
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"postern/jail/cgroup"
+)
+
+// Process is one running jail.
+type Process struct {
+	launcher *Launcher
+	name     string
+	group    *cgroup.Group
+	process  *os.Process
+	done     chan struct{} // the first process has ended, exit is set
+	gone     chan struct{} // nothing is left
+
+	mu      sync.Mutex
+	removed bool // the group is being removed: its files must not be used
+	forced  bool
+	exit    Exit
+}
+
+// Exit says how the program ended.
+type Exit struct {
+	// Code is its exit status, or -1 if a signal ended it. Under a profile
+	// that forks, 128+n stands for signal n.
+	Code int
+	// Signal ended it, else 0.
+	Signal int
+	// OOM: the kernel killed something in the jail for want of memory.
+	OOM bool
+	// Forced: it did not end by itself and was killed by Stop, Kill or Close.
+	Forced bool
+}
+
+// Stats is what a jail uses now, and the most memory it ever used.
+type Stats = cgroup.Stats
+
+// Name returns the request's name.
+func (p *Process) Name() string { return p.name }
+
+// Pid returns the number, on the host, of the jail's process 1. It may mean
+// another process after Done.
+func (p *Process) Pid() int { return p.process.Pid }
+
+// CgroupID returns the id that PIDFD_GET_INFO tells of a peer from this jail,
+// 0 on a pure v1 host.
+func (p *Process) CgroupID() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.removed {
+		return 0
+	}
+	return p.group.ID()
+}
+
+// Done is closed when the program has ended and Exit tells how.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Gone is closed, after Done, when every process is gone and the group is
+// removed. Only then may the uid be leased again.
+func (p *Process) Gone() <-chan struct{} { return p.gone }
+
+// Exit returns how the program ended; the zero Exit before Done.
+func (p *Process) Exit() Exit {
+	select {
+	case <-p.done:
+		return p.exit
+	default:
+		return Exit{}
+	}
+}
+
+// Stats reads the group's counters; os.ErrProcessDone once the program ended.
+func (p *Process) Stats() (Stats, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.removed {
+		return Stats{}, os.ErrProcessDone
+	}
+	return p.group.Stats()
+}
+
+// Stop ends a jail whose stdin the caller has closed, which is how an MCP
+// server is told to end: it waits half of grace, sends SIGTERM, waits the other
+// half and kills. It returns when the jail is gone, or KillWait after the kill.
+func (p *Process) Stop(grace time.Duration) {
+	if !p.wait(p.done, grace/2) {
+		p.process.Signal(syscall.SIGTERM)
+		if !p.wait(p.done, grace/2) {
+			p.end()
+		}
+	}
+	p.wait(p.gone, KillWait)
+}
+
+// Kill ends the jail at once, and returns like Stop.
+func (p *Process) Kill() {
+	p.end()
+	p.wait(p.gone, KillWait)
+}
+
+func (p *Process) wait(event <-chan struct{}, most time.Duration) bool {
+	t := time.NewTimer(most)
+	defer t.Stop()
+	select {
+	case <-event:
+		return true
+	case <-t.C:
+		return false
+	}
+}
+
+// end kills everything in the group, once.
+func (p *Process) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case <-p.done:
+		return
+	default:
+	}
+	if p.removed {
+		return
+	}
+	p.forced = true
+	// Process 1 takes the whole process namespace along; the group's kill also
+	// reaches what has not been cloned into it yet, and freezes nothing.
+	p.process.Kill()
+	p.group.Kill()
+}
+
+// watch waits for the end of process 1, by which time the kernel has reaped
+// every other process of its namespace, and removes the group.
+func (p *Process) watch() {
+	// Wait by pidfd: only the end counts, not a stop (a jail that asks to be
+	// traced would otherwise look ended).
+	state, _ := p.process.Wait()
+
+	exit := Exit{Code: -1}
+	if ws, ok := state.Sys().(syscall.WaitStatus); ok {
+		if ws.Signaled() {
+			exit.Signal = int(ws.Signal())
+		} else {
+			exit.Code = ws.ExitStatus()
+		}
+	}
+	p.mu.Lock()
+	exit.OOM = p.group.OOMKilled()
+	exit.Forced = p.forced
+	p.removed = true
+	p.exit = exit
+	p.mu.Unlock()
+	close(p.done)
+
+	// A group that cannot be removed now is tried again while the launcher
+	// lives; its name and uid stay taken, and nobody waits for it.
+	pause := time.NewTicker(time.Second)
+	defer pause.Stop()
+	for p.group.Remove() != nil {
+		select {
+		case <-pause.C:
+		case <-p.launcher.ended:
+			return
+		}
+	}
+	p.launcher.forget(p.name)
+	close(p.gone)
+}
