@@ -195,6 +195,9 @@ func (a *app) progress(raw []byte) error {
 
 // show prints v for a program, or calls table for a person.
 func (a *app) show(v any, table func(t *table)) error {
+	if a.opts.DryRun {
+		fmt.Fprintln(a.err, "Dry run: nothing was changed. It would end like this:")
+	}
 	if a.json {
 		line, err := api.Encode(v)
 		if err != nil {
@@ -213,9 +216,6 @@ func (a *app) show(v any, table func(t *table)) error {
 
 // done prints the outcome of a change, for a person one sentence.
 func (a *app) done(v any, format string, args ...any) error {
-	if a.opts.DryRun {
-		fmt.Fprintln(a.err, "Dry run: nothing was changed. It would end like this:")
-	}
 	return a.show(v, func(t *table) { t.line(format, args...) })
 }
 

@@ -89,9 +89,6 @@ func (a *app) widenConnection(ctx context.Context, action api.Action, p api.Conn
 	if err != nil {
 		return err
 	}
-	if a.opts.DryRun {
-		what = "dry run, nothing was changed: " + what
-	}
 	return a.show(r, func(t *table) {
 		t.line("%s", what)
 		connectionTable(t, r)

@@ -14,9 +14,6 @@ func (a *app) narrow(ctx context.Context, action api.Action, params any, what st
 	if err != nil {
 		return err
 	}
-	if a.opts.DryRun {
-		what = "dry run, nothing was changed: " + what
-	}
 	return a.show(r, func(t *table) {
 		t.line("%s; sessions closed: %d, bridges that confirmed: %d, bridges killed: %d", what, r.Sessions, r.Fenced, r.Killed)
 		if r.Note != "" {

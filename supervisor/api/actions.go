@@ -123,7 +123,7 @@ type (
 		Command    []string            `json:"command,omitempty"`
 		Package    string              `json:"package,omitempty"`  // digest of the ingested copy
 		Recorded   []string            `json:"recorded,omitempty"` // system files that are recorded and not pinned
-		Deleted    bool                `json:"deleted,omitempty"`
+		Deleted    bool                `json:"deleted,omitzero"`
 		Warnings   []string            `json:"warnings,omitempty"`
 	}
 	ServerListResult struct {
@@ -169,23 +169,23 @@ type (
 		ForUID    uint32 `json:"for_uid"`
 		Principal string `json:"principal,omitempty"`
 		Mode      string `json:"mode,omitempty"`
-		TTLMs     int64  `json:"ttl_ms,omitempty"`
-		Binds     int    `json:"binds,omitempty"`
-		File      bool   `json:"file,omitempty"` // deliver the token by file
+		TTLMs     int64  `json:"ttl_ms,omitzero"`
+		Binds     int    `json:"binds,omitzero"`
+		File      bool   `json:"file,omitzero"` // deliver the token by file
 	}
 	TaskParams struct {
 		Task  string `json:"task"`
-		TTLMs int64  `json:"ttl_ms,omitempty"`
-		Binds int    `json:"binds,omitempty"`
-		File  bool   `json:"file,omitempty"`
+		TTLMs int64  `json:"ttl_ms,omitzero"`
+		Binds int    `json:"binds,omitzero"`
+		File  bool   `json:"file,omitzero"`
 	}
 	ActivityParams struct {
 		Project string `json:"project,omitempty"`
-		Since   int64  `json:"since,omitempty"` // milliseconds since the epoch
+		Since   int64  `json:"since,omitzero"` // milliseconds since the epoch
 		State   string `json:"state,omitempty"`
 		Cursor  string `json:"cursor,omitempty"`
-		Limit   int    `json:"limit,omitempty"`
-		Follow  bool   `json:"follow,omitempty"`
+		Limit   int    `json:"limit,omitzero"`
+		Follow  bool   `json:"follow,omitzero"`
 	}
 )
 
@@ -281,12 +281,12 @@ type (
 		Principal string `json:"principal"`
 		Mode      string `json:"mode"`
 		Created   int64  `json:"created"`
-		Ended     int64  `json:"ended,omitempty"`
+		Ended     int64  `json:"ended,omitzero"`
 		Reason    string `json:"reason,omitempty"`
 		Sessions  int    `json:"sessions"`
 		Token     string `json:"token,omitempty"`      // only in the answer of task.new and task.token, to the host itself
 		TokenFile string `json:"token_file,omitempty"` // where it was delivered instead
-		Expires   int64  `json:"expires,omitempty"`
+		Expires   int64  `json:"expires,omitzero"`
 	}
 	TaskListResult struct {
 		Tasks []TaskResult `json:"tasks"`
@@ -330,10 +330,10 @@ type (
 		ArgsDigest string   `json:"args_digest,omitempty"`
 		ArgsSize   int64    `json:"args_size"`
 		State      string   `json:"state"`
-		Ended      int64    `json:"ended,omitempty"`
-		Size       int64    `json:"size,omitempty"`
+		Ended      int64    `json:"ended,omitzero"`
+		Size       int64    `json:"size,omitzero"`
 		Code       string   `json:"code,omitempty"`
-		Count      int      `json:"count,omitempty"` // folded denials
+		Count      int      `json:"count,omitzero"` // folded denials
 		Cursor     string   `json:"cursor"`
 	}
 	ActivityResult struct {

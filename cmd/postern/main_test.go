@@ -1,0 +1,346 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"postern/refusal"
+	"postern/supervisor/api"
+)
+
+var binary string // the built program, under the name it is installed with
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "postern-cli")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	binary = filepath.Join(dir, "postern")
+	build := exec.Command("go", "build", "-trimpath", "-o", binary, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	status := 1
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "%v\n%s", err, out)
+	} else {
+		status = m.Run()
+	}
+	os.RemoveAll(dir)
+	os.Exit(status)
+}
+
+// fake serves both CLI sockets of one run directory with prepared answers. It
+// decodes requests exactly as the real servers do, so that a request they would
+// not accept is refused here too.
+type fake struct {
+	mu       sync.Mutex
+	answers  map[api.Action][]string // lines without their id; "hang up" ends the connection
+	requests bytes.Buffer
+}
+
+// strict holds the parameter type of each action: what does not decode into it
+// is refused as the real servers refuse it.
+var strict = map[api.Action]func(raw []byte) error{
+	api.AccountAdd: as[api.AccountAddParams], api.AccountDelete: as[api.Selected], api.ProjectAdd: as[api.ProjectAddParams], api.ProjectSet: as[api.ProjectSetParams],
+	api.ServerAdd: as[api.ServerParams], api.ServerUpdate: as[api.ServerParams], api.ServerDelete: as[api.Selected], api.ServerList: as[struct{}], api.ServerShow: as[api.Selected],
+	api.RootStatus: as[struct{}], api.Status: as[struct{}], api.AccountList: as[struct{}], api.AccountShow: as[api.Selected], api.AccountSuspend: as[api.Selected],
+	api.AccountActivate: as[api.Selected], api.ProjectList: as[struct{}], api.ProjectShow: as[api.Selected], api.ProjectDelete: as[api.Selected],
+	api.MemberAdd: as[api.MemberParams], api.MemberRemove: as[api.MemberParams], api.ServerProbe: as[api.Selected], api.ServerCatalogue: as[api.Selected],
+	api.ConnectionAdd: as[api.ConnectionParams], api.ConnectionList: as[api.ProjectParams], api.ConnectionShow: as[api.ConnectionParams], api.ConnectionGrant: as[api.ConnectionParams],
+	api.ConnectionRevoke: as[api.ConnectionParams], api.ConnectionAccept: as[api.ConnectionParams], api.ConnectionEnable: as[api.ConnectionParams], api.ConnectionDisable: as[api.ConnectionParams],
+	api.TaskNew: as[api.TaskNewParams], api.TaskToken: as[api.TaskParams], api.TaskList: as[api.ProjectParams], api.TaskShow: as[api.TaskParams], api.TaskRevoke: as[api.TaskParams],
+	api.Ps: as[api.ProjectParams], api.Activity: as[api.ActivityParams],
+}
+
+func as[P any](raw []byte) error {
+	_, err := api.DecodeParams[P](raw)
+	return err
+}
+
+func serveFake(dir string, answers map[api.Action][]string) (*fake, func(), error) {
+	f := &fake{answers: answers}
+	var listeners []net.Listener
+	stop := func() {
+		for _, ln := range listeners {
+			ln.Close()
+		}
+	}
+	for _, s := range []api.Socket{api.RootSocket, api.ControlSocket} {
+		ln, err := net.Listen("unix", filepath.Join(dir, string(s)))
+		if err != nil {
+			stop()
+			return nil, nil, err
+		}
+		listeners = append(listeners, ln)
+		go func() {
+			for {
+				c, err := ln.Accept()
+				if err != nil {
+					return
+				}
+				go f.serve(s, c)
+			}
+		}()
+	}
+	return f, stop, nil
+}
+
+func (f *fake) serve(s api.Socket, c net.Conn) {
+	defer c.Close()
+	in := bufio.NewReader(c)
+	for {
+		line, err := in.ReadBytes('\n')
+		if err != nil {
+			return
+		}
+		req, err := api.DecodeRequest(bytes.TrimSuffix(line, []byte("\n")))
+		if err != nil {
+			return
+		}
+		id := req.ID
+		req.ID = 0
+		record, _ := api.Encode(req)
+		f.mu.Lock()
+		fmt.Fprintf(&f.requests, "%s %s", s, bytes.Replace(record, []byte(`"id":0,`), nil, 1))
+		lines, ok := f.answers[req.Action]
+		f.mu.Unlock()
+		if !ok || api.ServedBy(req.Action) != s || strict[req.Action](req.Params) != nil {
+			refused, _ := api.Encode(api.Refuse(refusal.BadRequest, "%s on %s", req.Action, s))
+			lines = []string{`{"refusal":` + strings.TrimSpace(string(refused)) + `}`}
+		}
+		for _, l := range lines {
+			if l == "hang up" {
+				return
+			}
+			fmt.Fprintf(c, "{\"id\":%d,%s\n", id, strings.TrimPrefix(l, "{"))
+		}
+	}
+}
+
+func (f *fake) asked() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.requests.String()
+}
+
+// TestScripts runs testdata/*.txt against the built program. `serve FILE` starts
+// the fake with the answers in FILE (an action, a space, one answer line without
+// its id), `asked FILE` compares what it was asked so far.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata",
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("PATH", filepath.Dir(binary)+":"+e.Getenv("PATH"))
+			e.Setenv("TZ", "UTC")
+			e.Setenv("PROGRAM", binary)
+			e.Setenv("HOME", e.WorkDir)
+			return os.Mkdir(filepath.Join(e.WorkDir, "run"), 0o700)
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"serve": func(ts *testscript.TestScript, _ bool, args []string) {
+				answers := map[api.Action][]string{}
+				for line := range strings.Lines(ts.ReadFile(args[0])) {
+					action, answer, _ := strings.Cut(strings.TrimSpace(line), " ")
+					answers[api.Action(action)] = append(answers[api.Action(action)], answer)
+				}
+				f, stop, err := serveFake(ts.MkAbs("run"), answers)
+				ts.Check(err)
+				ts.Defer(stop)
+				fakes.Store(ts.MkAbs("."), f)
+			},
+			"asked": func(ts *testscript.TestScript, _ bool, args []string) {
+				f, _ := fakes.Load(ts.MkAbs("."))
+				if got, want := f.(*fake).asked(), strings.ReplaceAll(ts.ReadFile(args[0]), "$WORK", ts.Getenv("WORK")); got != want {
+					ts.Fatalf("asked:\n%s\nwanted:\n%s", got, want)
+				}
+			},
+			"status": func(ts *testscript.TestScript, _ bool, args []string) { // status N PROGRAM ARGS…
+				err := ts.Exec(args[1], args[2:]...)
+				got := 0
+				var exit *exec.ExitError
+				if errors.As(err, &exit) {
+					got = exit.ExitCode()
+				} else {
+					ts.Check(err)
+				}
+				if fmt.Sprint(got) != args[0] {
+					ts.Fatalf("exit status %d, wanted %s", got, args[0])
+				}
+			},
+		},
+	})
+}
+
+var fakes sync.Map // working directory of a script → its *fake
+
+// result is what one run of the program left behind.
+type result struct {
+	status      int
+	stdout, err string
+}
+
+func postern(t *testing.T, args ...string) result {
+	t.Helper()
+	cmd := exec.Command(binary, args...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return result{cmd.ProcessState.ExitCode(), out.String(), errs.String()}
+}
+
+// commands has a command line for each action that the program asks.
+var commands = map[api.Action][]string{
+	api.AccountAdd: {"account", "add", "ana", "--uid", "1000"}, api.AccountDelete: {"account", "delete", "ana"}, api.AccountList: {"account", "list"},
+	api.AccountShow: {"account", "show", "ana"}, api.AccountSuspend: {"account", "suspend", "ana"}, api.AccountActivate: {"account", "activate", "ana"},
+	api.ProjectAdd: {"project", "add", "demo", "--workspace", "/w", "--owner", "ana"}, api.ProjectSet: {"project", "set", "demo", "--person-bind", "off"},
+	api.ProjectList: {"project", "list"}, api.ProjectShow: {"project", "show", "demo"}, api.ProjectDelete: {"project", "delete", "demo"},
+	api.MemberAdd: {"project", "member", "add", "demo", "ben"}, api.MemberRemove: {"project", "member", "remove", "demo", "ben"},
+	api.ServerAdd: {"server", "add", "fs", "--profile", "node", "--", "/usr/bin/node"}, api.ServerUpdate: {"server", "update", "fs", "--profile", "node", "--", "/usr/bin/node"},
+	api.ServerDelete: {"server", "delete", "fs"}, api.ServerList: {"server", "list"}, api.ServerShow: {"server", "show", "fs"}, api.ServerProbe: {"server", "probe", "fs"},
+	api.ServerCatalogue: {"server", "show", "fs"},
+	api.ConnectionAdd:   {"connection", "add", "demo", "fs"}, api.ConnectionList: {"connection", "list"}, api.ConnectionShow: {"connection", "show", "demo", "fs"},
+	api.ConnectionGrant: {"connection", "grant", "demo", "fs", "read"}, api.ConnectionRevoke: {"connection", "revoke", "demo", "fs"}, api.ConnectionAccept: {"connection", "accept", "demo", "fs"},
+	api.ConnectionEnable: {"connection", "enable", "demo", "fs"}, api.ConnectionDisable: {"connection", "disable", "demo", "fs"},
+	api.TaskNew: {"task", "new", "--project", "demo", "--for-uid", "1000", "--token-file"}, api.TaskToken: {"task", "token", "t", "--token-file"}, api.TaskList: {"task", "list"},
+	api.TaskShow: {"task", "show", "t"}, api.TaskRevoke: {"task", "revoke", "t"}, api.Ps: {"ps"}, api.Activity: {"activity"},
+	api.Status: {"doctor"}, api.RootStatus: {"doctor"},
+}
+
+// oneDocument fails unless s is exactly one JSON document and a newline.
+func oneDocument(t *testing.T, what, s string) {
+	t.Helper()
+	dec := json.NewDecoder(strings.NewReader(s))
+	var v map[string]any
+	if err := dec.Decode(&v); err != nil {
+		t.Errorf("%s: %v in %q", what, err, s)
+	} else if _, err := dec.Token(); !errors.Is(err, io.EOF) || strings.Count(s, "\n") != 1 || !strings.HasSuffix(s, "\n") {
+		t.Errorf("%s: more than one document: %q", what, s)
+	}
+}
+
+func TestCLI1_OneDocumentWhateverHappens(t *testing.T) {
+	dir := t.TempDir()
+	answers := map[api.Action][]string{}
+	for _, action := range api.Actions() {
+		answers[action] = []string{`{"event":{"text":"working"}}`, `{"result":{}}`}
+		if commands[action] == nil {
+			t.Errorf("no command asks %s", action)
+		}
+	}
+	f, stop, err := serveFake(dir, answers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	for action, args := range commands {
+		r := postern(t, append([]string{"--json", "--run-dir", dir}, args...)...)
+		if r.status != 0 && args[0] != "doctor" {
+			t.Errorf("%q: status %d: %s", args, r.status, r.err)
+		}
+		oneDocument(t, fmt.Sprintf("%q", args), r.stdout)
+		if !strings.Contains(f.asked(), `{"action":"`+string(action)+`"`) {
+			t.Errorf("%q did not ask %s", args, action)
+		}
+		r = postern(t, append([]string{"--json", "--run-dir", filepath.Join(dir, "none")}, args...)...)
+		if want := refusal.ExitUnreachable; r.status != want && args[0] != "doctor" {
+			t.Errorf("%q: status %d with no supervisor, wanted %d", args, r.status, want)
+		}
+		oneDocument(t, fmt.Sprintf("%q unreachable", args), r.stdout)
+	}
+	for _, args := range [][]string{{"version"}, {"nonsense"}, {"account"}, {"account", "add"}, {"ps", "--nonsense"}, {"ps", "extra"}, {"server", "add", "x"}, {"task", "new"},
+		{"client-config", "--project", "prj_01a00000-0000-7000-8000-000000000000", "--for", "codex"}} {
+		r := postern(t, append(args, "--json")...)
+		oneDocument(t, fmt.Sprintf("%q", args), r.stdout)
+	}
+}
+
+// Every code of the table ends every command with the table's status, and with
+// one line that says why.
+func TestCLI2_StatusOfEveryRefusal(t *testing.T) {
+	for _, row := range refusal.Table() {
+		dir := t.TempDir()
+		raw, err := api.Encode(api.Refuse(row.Code, "Particulars of %q.", "x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, stop, err := serveFake(dir, map[api.Action][]string{api.ConnectionGrant: {`{"refusal":` + strings.TrimSpace(string(raw)) + `}`}, api.ProjectList: {`{"refusal":` + strings.TrimSpace(string(raw)) + `}`}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := postern(t, "--run-dir", dir, "connection", "grant", "demo", "fs", "read")
+		if r.status != row.Exit || r.stdout != "" || strings.Count(r.err, "\n") != 1 {
+			t.Errorf("%s: status %d, wanted %d; %q %q", row.Code, r.status, row.Exit, r.stdout, r.err)
+		}
+		for _, want := range []string{row.Sentence, `Particulars of "x".`, row.Code.Help()} {
+			if !strings.Contains(r.err, want) {
+				t.Errorf("%s: %q does not say %q", row.Code, r.err, want)
+			}
+		}
+		r = postern(t, "--run-dir", dir, "connect", "--project", "demo")
+		if r.status != 1 || !strings.Contains(r.stdout, `"code":-32000`) || !strings.Contains(r.stdout, string(row.Code)) || strings.Count(r.err, "\n") != 1 {
+			t.Errorf("connect, %s: status %d %q %q", row.Code, r.status, r.stdout, r.err)
+		}
+		stop()
+	}
+	for _, args := range [][]string{{"connect"}, {"connect", "--nonsense"}, {"connect", "--project", "p", "--token-fd", "9"}, {"connect", "--project", "p", "--token-fd", "3", "--token-file", "x"}} {
+		if r := postern(t, args...); r.status != 1 || strings.Count(r.err, "\n") != 1 {
+			t.Errorf("%q: status %d %q", args, r.status, r.err)
+		} else {
+			oneDocument(t, fmt.Sprintf("%q", args), r.stdout)
+		}
+	}
+}
+
+func TestCLI4_NoControlCharacters(t *testing.T) {
+	hostile := "a\x1b[31m\u202eb\nc\td\x00"
+	raw, err := json.Marshal(hostile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	s := string(raw)
+	_, stop, err := serveFake(dir, map[api.Action][]string{
+		api.ProjectList:     {`{"result":{"projects":[{"label":` + s + `,"workspace":` + s + `}]}}`},
+		api.ServerShow:      {`{"result":{"label":` + s + `,"command":[` + s + `],"tiers":{` + s + `:"observe"}}}`},
+		api.ServerCatalogue: {`{"result":{"probed":1,"error":` + s + `,"tools":[{"tool":` + s + `,"description":` + s + `}]}}`},
+		api.ServerProbe:     {`{"event":{"text":` + s + `}}`, `{"result":{}}`},
+		api.ConnectionShow:  {`{"result":{"label":` + s + `,"notice":` + s + `,"reason":` + s + `}}`},
+		api.ProjectAdd:      {`{"result":{"label":` + s + `,"warnings":[` + s + `]}}`},
+		api.Ps:              {`{"result":{"rows":[{"label":` + s + `,"last_error":` + s + `}]}}`},
+		api.Activity:        {`{"result":{"rows":[{"tool":` + s + `,"principal":` + s + `}],"cursor":` + s + `,"more":true}}`},
+		api.TaskRevoke:      {`{"result":{"note":` + s + `,"admitted_before":[{"tool":` + s + `}]}}`},
+		api.AccountList:     {`{"refusal":{"code":"busy","sentence":` + s + `,"detail":` + s + `,"help":` + s + `}}`},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	for _, args := range [][]string{{"project", "list"}, {"server", "show", "x"}, {"server", "probe", "x"}, {"connection", "show", "a", "b"}, commands[api.ProjectAdd], {"ps"}, {"activity"}, {"task", "revoke", "t"}, {"account", "list"}, {"account", hostile[:len(hostile)-1]}, {"ps", "--" + hostile[:len(hostile)-1]}} {
+		r := postern(t, append([]string{"--run-dir", dir}, args...)...)
+		for _, text := range []string{r.stdout, r.err} {
+			if strings.ContainsAny(text, "\x1b\u202e\x00") || strings.Contains(text, "b\nc") || strings.Contains(text, "c\td") {
+				t.Errorf("%q let control characters through: %q", args, text)
+			}
+		}
+		if !strings.Contains(r.stdout+r.err, `\x1b[31m`) {
+			t.Errorf("%q does not show the name at all: %q %q", args, r.stdout, r.err)
+		}
+	}
+}
