@@ -24,6 +24,7 @@ import (
 const (
 	defaultRunDir   = "/run/postern"
 	callTimeout     = 5 * time.Minute        // the longest call is a probe behind an ingest
+	socketMax       = 107                    // bytes of a socket's path: sun_path without its zero
 	completeTimeout = 500 * time.Millisecond // a shell waits for this
 )
 
@@ -137,10 +138,13 @@ func edits(a, b string) int {
 	return row[len(b)]
 }
 
-// call asks the socket that serves action. Its error is an *api.Refusal in every
-// case but a cancelled context.
+// call asks the socket that serves action. Its error is an *api.Refusal, a
+// *usageError, or that of a cancelled context.
 func (a *app) call(ctx context.Context, action api.Action, params any, o client.Options, onEvent func([]byte) error) ([]byte, error) {
-	path := filepath.Join(a.runDir, string(api.ServedBy(action)))
+	path, err := a.socket(string(api.ServedBy(action)))
+	if err != nil {
+		return nil, err
+	}
 	c, err := client.Dial(ctx, path)
 	switch {
 	case errors.Is(err, fs.ErrPermission):
@@ -159,6 +163,15 @@ func (a *app) call(ctx context.Context, action api.Action, params any, o client.
 		return nil, api.Refuse(refusal.Unreachable, "%v; if this was a change, whether it took effect is unknown: look before you repeat it.", err)
 	}
 	return raw, err
+}
+
+// socket returns the path of a socket in the run directory.
+func (a *app) socket(elem ...string) (string, error) {
+	path := filepath.Join(append([]string{a.runDir}, elem...)...)
+	if len(path) > socketMax {
+		return "", usagef("--run-dir: %q is longer than the %d bytes that a socket's path may have", path, socketMax)
+	}
+	return path, nil
 }
 
 // cause is the last word of a chain: the kernel's.

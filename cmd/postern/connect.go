@@ -11,7 +11,6 @@ import (
 	"net"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"runtime/debug"
 	"strings"
 	"syscall"
@@ -129,7 +128,11 @@ func (a *app) connect(id ids.Project, token []byte) error {
 
 // bind connects, sends the bind line and reads its answer.
 func (a *app) bind(id ids.Project, token []byte) (*net.UnixConn, error) {
-	path := filepath.Join(a.runDir, "p", string(id), "bridge.sock")
+	path, err := a.socket("p", string(id), "bridge.sock")
+	if err != nil {
+		clear(token)
+		return nil, err
+	}
 	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && exists(a.runDir):
