@@ -36,7 +36,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -81,7 +84,7 @@ type Config struct {
 	RootDir   string // root's own: facts, packages, scratch directories
 	StateDir  string // the authority's own
 	RunDir    string // sockets; short enough that a socket's path has at most 100 bytes
-	ConfigDir string // of postern.yaml; "" where there is none. No workspace may overlap it
+	ConfigDir string // of postern.yaml and profiles.d; "" where there is none
 	Libexec   string // the other programs
 	LockDir   string // machine-wide locks, /run/lock
 	Cgroup    string // of jail.Config
@@ -159,4 +162,47 @@ func refusedAs(err error, otherwise refusal.Code) *api.Refusal {
 		return r
 	}
 	return api.Refuse(otherwise, "%v.", err)
+}
+
+// CheckFiles adds to Check what the files say: the users of this machine and, where
+// there are any, the facts. It changes nothing.
+func (c Config) CheckFiles() []error {
+	out := append(c.Check(), uidsInUse(c.UIDs)...)
+	f, err := (&factsFile{path: c.RootDir}).peek()
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return out
+	case err != nil:
+		return append(out, err)
+	}
+	return append(out, c.checkFacts(f)...)
+}
+
+// uidsInUse names the users and groups of this machine, and the ranges lent to users,
+// that a range of leases would touch.
+func uidsInUse(r order.Range) (out []error) {
+	for _, file := range []struct {
+		path         string
+		first, count int // columns; count -1: one id
+	}{{"/etc/passwd", 2, -1}, {"/etc/group", 2, -1}, {"/etc/subuid", 1, 2}, {"/etc/subgid", 1, 2}} {
+		raw, err := os.ReadFile(file.path)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			out = append(out, err)
+		}
+		for line := range strings.Lines(string(raw)) {
+			col := strings.Split(strings.TrimSpace(line), ":")
+			if len(col) <= max(file.first, file.count) {
+				continue
+			}
+			first, err := strconv.ParseUint(col[file.first], 10, 32)
+			count := uint64(1)
+			if err == nil && file.count >= 0 {
+				count, err = strconv.ParseUint(col[file.count], 10, 64)
+			}
+			if err == nil && first < uint64(r.First)+uint64(r.Count) && uint64(r.First) < first+count {
+				out = append(out, fmt.Errorf("uid-range %s touches %q of %s", rangeText(r), col[0], file.path))
+			}
+		}
+	}
+	return out
 }

@@ -105,10 +105,32 @@ func ancestors(f *os.File, identities bool) ([]node, error) {
 	return nil, fmt.Errorf("%q lies deeper than %d directories", f.Name(), maxDepth)
 }
 
+// ownDir is a directory of Postern's own. Nothing may contain it; where sole is set,
+// nothing may lie in it either.
+type ownDir struct {
+	path string
+	sole bool
+}
+
+// ownDirs lists them. A configuration that lies beside the other directories, in one
+// base directory of a private installation, does not take that whole directory.
+func (c Config) ownDirs() []ownDir {
+	var out []ownDir
+	shared := false
+	for _, dir := range []string{c.RootDir, c.StateDir, c.RunDir, c.Libexec} {
+		out = append(out, ownDir{dir, true})
+		shared = shared || spec.Inside(dir, c.ConfigDir)
+	}
+	if c.ConfigDir != "" {
+		out = append(out, ownDir{c.ConfigDir, !shared}, ownDir{filepath.Join(c.ConfigDir, "profiles.d"), true})
+	}
+	return out
+}
+
 // checkOverlap refuses a workspace that is, contains, or lies in a directory of
 // Postern's own or of another live project. Others are compared by identity with
 // everything above the workspace, and by place in the other direction.
-func checkOverlap(f *os.File, self Project, where string, others []Project, own []string) *api.Refusal {
+func checkOverlap(f *os.File, self Project, where string, others []Project, own []ownDir) *api.Refusal {
 	refuse := func(format string, args ...any) *api.Refusal {
 		return api.Refuse(refusal.WorkspaceOverlap, format, args...)
 	}
@@ -120,9 +142,9 @@ func checkOverlap(f *os.File, self Project, where string, others []Project, own 
 		switch over, err := overlaps(dir, f, where, above); {
 		case errors.Is(err, os.ErrNotExist): // what is not there cannot be reached through the workspace
 		case err != nil:
-			return refuse("%q cannot be compared with %q: %v.", self.Workspace, dir, err)
+			return refuse("%q cannot be compared with %q: %v.", self.Workspace, dir.path, err)
 		case over:
-			return refuse("%q overlaps Postern's own %q.", self.Workspace, dir)
+			return refuse("%q overlaps Postern's own %q.", self.Workspace, dir.path)
 		}
 	}
 	for _, o := range others {
@@ -142,12 +164,12 @@ func checkOverlap(f *os.File, self Project, where string, others []Project, own 
 }
 
 // overlaps compares with one directory of Postern's own, both ways.
-func overlaps(dir string, f *os.File, where string, above []node) (bool, error) {
-	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+func overlaps(dir ownDir, f *os.File, where string, above []node) (bool, error) {
+	fd, err := unix.Open(dir.path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return false, &os.PathError{Op: "open", Path: dir, Err: err}
+		return false, &os.PathError{Op: "open", Path: dir.path, Err: err}
 	}
-	d := os.NewFile(uintptr(fd), dir)
+	d := os.NewFile(uintptr(fd), dir.path)
 	defer d.Close()
 	path, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
 	if err != nil {
@@ -157,7 +179,7 @@ func overlaps(dir string, f *os.File, where string, above []node) (bool, error) 
 	if err != nil {
 		return false, err
 	}
-	if spec.Inside(at, where) || spec.Inside(where, at) {
+	if spec.Inside(at, where) || dir.sole && spec.Inside(where, at) {
 		return true, nil
 	}
 	theirs, err := ancestors(d, false)
@@ -165,7 +187,7 @@ func overlaps(dir string, f *os.File, where string, above []node) (bool, error) 
 		return false, err
 	}
 	for _, n := range above { // the workspace lies in dir
-		if n.dev == theirs[0].dev && n.ino == theirs[0].ino {
+		if dir.sole && n.dev == theirs[0].dev && n.ino == theirs[0].ino {
 			return true, nil
 		}
 	}

@@ -32,7 +32,7 @@ type Supervisor struct {
 	leases    *leases
 	authority *os.File // the program
 	bridge    *os.File // the program
-	own       []string // directories no workspace may overlap
+	own       []ownDir // directories no workspace may overlap
 	slots     chan struct{}
 
 	change sync.Mutex // one change of the facts at a time, and the start of a life
@@ -85,7 +85,7 @@ func open(cfg Config) (s *Supervisor, undo func(), err error) {
 			undo, err = func() {}, fmt.Errorf("%w: %w", ErrConfig, err)
 		}
 	}()
-	if err := errors.Join(cfg.Check()...); err != nil {
+	if err := errors.Join(append(cfg.Check(), uidsInUse(cfg.UIDs)...)...); err != nil {
 		return nil, undo, err
 	}
 	if err := SealDescriptors(); err != nil {
@@ -93,12 +93,7 @@ func open(cfg Config) (s *Supervisor, undo func(), err error) {
 	}
 	unix.Umask(0o077)
 
-	s = &Supervisor{cfg: cfg, jails: map[ids.Jail]*running{}, leases: newLeases(cfg.UIDs), slots: make(chan struct{}, maxLaunches)}
-	for _, dir := range []string{cfg.ConfigDir, cfg.RootDir, cfg.StateDir, cfg.RunDir, cfg.Libexec} {
-		if dir != "" {
-			s.own = append(s.own, dir)
-		}
-	}
+	s = &Supervisor{cfg: cfg, own: cfg.ownDirs(), jails: map[ids.Jail]*running{}, leases: newLeases(cfg.UIDs), slots: make(chan struct{}, maxLaunches)}
 	if s.file, err = openRootDir(cfg.RootDir); err != nil {
 		return nil, undo, err
 	}
@@ -112,7 +107,7 @@ func open(cfg Config) (s *Supervisor, undo func(), err error) {
 	}
 	stack = append(stack, release)
 	for name, at := range map[string]**os.File{packageDir: &s.store, workDir: &s.work} {
-		if *at, err = ownDir(filepath.Join(cfg.RootDir, name)); err != nil {
+		if *at, err = privateDir(filepath.Join(cfg.RootDir, name)); err != nil {
 			return nil, undo, err
 		}
 		f := *at
@@ -175,8 +170,8 @@ func (s *Supervisor) loadFacts() (Facts, error) {
 	return f, err
 }
 
-// ownDir makes or opens a directory of root's alone.
-func ownDir(path string) (*os.File, error) {
+// privateDir makes or opens a directory of root's alone.
+func privateDir(path string) (*os.File, error) {
 	if err := makeDir(path, 0o700); err != nil {
 		return nil, err
 	}

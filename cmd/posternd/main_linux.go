@@ -1,0 +1,177 @@
+// Command posternd is the root side of Postern: it keeps the root facts, builds every
+// jail, and starts and watches the authority.
+//
+// It runs as root. Its inputs are flags, postern.yaml and the profiles, all root's own
+// and refused where they are not; what comes from below, package launch handles.
+//
+// Invariants:
+//   - posternd-1: every mistake of the configuration is reported at once, and nothing is started.
+//   - posternd-2: nothing of its environment reaches a child.
+//
+// It has no logic of its own.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/hashicorp/go-hclog"
+
+	"postern/profiles"
+	"postern/refusal"
+	"postern/supervisor/launch"
+	"postern/supervisor/order"
+)
+
+// The range that is used where none is named: above the ranges that systemd gives to
+// containers and dynamic users, below where uids turn negative.
+const (
+	defaultFirst = 1_879_048_192
+	defaultCount = 8192
+)
+
+const (
+	defaultConfig = "/etc/postern/postern.yaml"
+	profilesName  = "profiles.d"
+)
+
+func main() {
+	json := os.Getenv("JOURNAL_STREAM") != ""
+	os.Clearenv()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	os.Exit(run(ctx, os.Args[1:], json, os.Stderr))
+}
+
+// run is the whole program: arguments in, exit status out.
+func run(ctx context.Context, args []string, json bool, errw io.Writer) int {
+	cfg, check, status := configure(args, errw)
+	if status != 0 {
+		return status
+	}
+	if check {
+		return report(errw, cfg.CheckFiles())
+	}
+	cfg.Stderr = errw
+	cfg.Log = hclog.New(&hclog.LoggerOptions{Name: "posternd", Level: hclog.Info, Output: errw, JSONFormat: json})
+	err := launch.Run(ctx, cfg)
+	switch {
+	case errors.Is(err, launch.ErrConfig):
+		return report(errw, []error{err})
+	case err != nil:
+		cfg.Log.Error("posternd ends", "error", err)
+		return refusal.ExitFailed
+	}
+	return 0
+}
+
+func report(errw io.Writer, mistakes []error) int {
+	if len(mistakes) == 0 {
+		return 0
+	}
+	for _, m := range mistakes {
+		fmt.Fprintf(errw, "posternd: %v\n", m)
+	}
+	return refusal.ExitConfig
+}
+
+// configure reads flags, postern.yaml and the profiles. It reports every mistake of
+// them and starts nothing.
+func configure(args []string, errw io.Writer) (cfg launch.Config, check bool, status int) {
+	flags := flag.NewFlagSet("posternd", flag.ContinueOnError)
+	flags.SetOutput(errw)
+	config := flags.String("config", "", "postern.yaml; without the flag "+defaultConfig+", if it is there")
+	flags.StringVar(&cfg.RootDir, "root-dir", "/var/lib/postern-root", "root's own directory: facts, packages, scratch")
+	flags.StringVar(&cfg.StateDir, "state-dir", "/var/lib/postern", "the authority's own directory")
+	flags.StringVar(&cfg.RunDir, "run-dir", "/run/postern", "directory of the sockets")
+	flags.StringVar(&cfg.LockDir, "lock-dir", "/run/lock", "directory of machine-wide locks")
+	flags.StringVar(&cfg.Cgroup, "cgroup", "postern", "parent control group, relative to each hierarchy")
+	flags.StringVar(&cfg.Libexec, "libexec", "", "directory of the other programs; without the flag the one of posternd")
+	uids := flags.String("uid-range", "", fmt.Sprintf("FIRST:COUNT of the uids that jails lease; overrides postern.yaml, default %d:%d", defaultFirst, defaultCount))
+	account := flags.String("authority-user", "postern", "user of the authority: a name, or UID:GID")
+	flags.BoolVar(&check, "check", false, "check the configuration and end")
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return cfg, check, 0
+		}
+		return cfg, check, refusal.ExitUsage
+	}
+	if flags.NArg() > 0 {
+		fmt.Fprintf(errw, "posternd takes no arguments, got %q\n", flags.Arg(0))
+		return cfg, check, refusal.ExitUsage
+	}
+
+	var mistakes []error
+	note := func(err error) {
+		if err != nil {
+			mistakes = append(mistakes, err)
+		}
+	}
+	cfg.UIDs = order.Range{First: defaultFirst, Count: defaultCount}
+	path := *config
+	if path == "" {
+		path = defaultConfig
+	}
+	file, err := readConfig(path)
+	if *config != "" || !errors.Is(err, os.ErrNotExist) {
+		note(err)
+	}
+	cfg.ConfigDir = filepath.Dir(path)
+	cfg.Hosts = file.hosts
+	if file.uids != (order.Range{}) {
+		cfg.UIDs = file.uids
+	}
+	if *uids != "" {
+		cfg.UIDs, err = parseRange(*uids)
+		note(err)
+	}
+	cfg.UID, cfg.GID, err = lookUp(*account)
+	note(err)
+	if cfg.Libexec == "" {
+		exe, err := os.Executable()
+		note(err)
+		cfg.Libexec = filepath.Dir(exe)
+	}
+	cfg.Profiles, err = profiles.Load(filepath.Join(cfg.ConfigDir, profilesName))
+	note(err)
+	if len(mistakes) == 0 {
+		mistakes = cfg.Check()
+	}
+	return cfg, check, report(errw, mistakes)
+}
+
+// parseRange reads FIRST:COUNT.
+func parseRange(s string) (order.Range, error) {
+	first, count, ok := strings.Cut(s, ":")
+	f, err1 := strconv.ParseUint(first, 10, 32)
+	c, err2 := strconv.ParseUint(count, 10, 32)
+	if !ok || err1 != nil || err2 != nil {
+		return order.Range{}, fmt.Errorf("uid-range: want FIRST:COUNT, not %q", s)
+	}
+	return order.Range{First: uint32(f), Count: uint32(c)}, nil
+}
+
+// lookUp resolves the authority's user: a name, or UID:GID for a user without one.
+func lookUp(name string) (uid, gid uint32, err error) {
+	u, err := user.Lookup(name)
+	if err != nil {
+		r, numeric := parseRange(name)
+		if numeric != nil {
+			return 0, 0, fmt.Errorf("authority-user: %w", err)
+		}
+		return r.First, r.Count, nil
+	}
+	id, err1 := strconv.ParseUint(u.Uid, 10, 32)
+	group, err2 := strconv.ParseUint(u.Gid, 10, 32)
+	return uint32(id), uint32(group), errors.Join(err1, err2)
+}
