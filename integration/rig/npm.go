@@ -1,0 +1,54 @@
+package rig
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// Node is the program that npm's servers run on, as a jail sees it.
+func Node() (string, error) {
+	for _, p := range []string{"/usr/bin/node", "/usr/local/bin/node"} {
+		if fi, err := os.Stat(p); err == nil && fi.Mode().IsRegular() {
+			return p, nil
+		}
+	}
+	return "", errors.New("no node in /usr/bin or /usr/local/bin; install Debian's nodejs")
+}
+
+// NPM installs the pinned packages once below dir and returns the directory of
+// modules, ready to be given as --package.
+func NPM(repo, dir string) (string, error) {
+	at := filepath.Join(dir, "npm")
+	modules := filepath.Join(at, "node_modules")
+	want, err := os.ReadFile(filepath.Join(repo, "integration/testdata/npm/package-lock.json"))
+	if err != nil {
+		return "", err
+	}
+	if have, err := os.ReadFile(filepath.Join(at, "installed.json")); err == nil && string(have) == string(want) {
+		return modules, nil
+	}
+	if err := os.RemoveAll(at); err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(at, 0o755); err != nil {
+		return "", err
+	}
+	for _, f := range []string{"package.json", "package-lock.json"} {
+		b, err := os.ReadFile(filepath.Join(repo, "integration/testdata/npm", f))
+		if err != nil {
+			return "", err
+		}
+		if err := os.WriteFile(filepath.Join(at, f), b, 0o644); err != nil {
+			return "", err
+		}
+	}
+	c := exec.Command("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
+	c.Dir = at
+	if out, err := c.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("npm ci: %w\n%s", err, out)
+	}
+	return modules, os.WriteFile(filepath.Join(at, "installed.json"), want, 0o644)
+}
