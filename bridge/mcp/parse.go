@@ -315,7 +315,7 @@ func (p *Parser) params(m *Message) *Fault {
 func (p *Parser) meta(m *Message) *Fault {
 	var names []string
 	return p.object(func(name string) *Fault {
-		if len(name) >= len(OwnPrefix) && strings.EqualFold(name[:len(OwnPrefix)], OwnPrefix) {
+		if own(name) {
 			return fault(CodeInvalidRequest, refusal.IdentityInRequest, "_meta has the key %.40q", name)
 		}
 		if f := admitName(&names, name, metaNames, "_meta"); f != nil {
@@ -357,6 +357,19 @@ func admitName(seen *[]string, name string, known []string, where string) *Fault
 	}
 	*seen = append(*seen, name)
 	return nil
+}
+
+// own tells whether a _meta key reads like one of ours. It counts characters, since
+// some that fold to a letter are longer than it.
+func own(name string) bool {
+	n := 0
+	for i := range name {
+		if n == len(OwnPrefix) {
+			return strings.EqualFold(name[:i], OwnPrefix)
+		}
+		n++
+	}
+	return strings.EqualFold(name, OwnPrefix)
 }
 
 // identity tells whether a member's name claims who asks.
