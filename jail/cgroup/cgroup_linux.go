@@ -155,6 +155,9 @@ func open(mode Mode, parent string) (*Tree, error) {
 // Mode returns the kind of host.
 func (t *Tree) Mode() Mode { return t.mode }
 
+// Parent returns the parent group, relative to each hierarchy.
+func (t *Tree) Parent() string { return t.parent }
+
 // parents returns the parent group's directory in each hierarchy, without duplicates.
 func (t *Tree) parents() []string {
 	var dirs []string

@@ -146,9 +146,10 @@ func (b *build) reap() int {
 		b.report("exec", fmt.Errorf("%q: %w", b.doc.Argv[0], err))
 		return 1
 	}
-	// The reaper must not hold open what the program closes.
-	unix.Close(b.failure)
-	for fd := range kept {
+	// The reaper must not hold open what the program closes, nor the pipe whose
+	// end tells the launcher that the program runs. close_range may not be
+	// allowed any more; everything of ours lies below this bound.
+	for fd := range highFD + 16 {
 		unix.Close(fd)
 	}
 	for {

@@ -297,6 +297,13 @@ var probes = map[string]func(name, arg string){
 		data(name, "ready")
 		bufio.NewReader(os.Stdin).ReadString(0)
 	},
+	"term": func(name, _ string) { // ends on SIGTERM, with its number
+		c := make(chan os.Signal, 1)
+		signal.Notify(c, syscall.SIGTERM)
+		data(name, "ready")
+		<-c
+		os.Exit(int(syscall.SIGTERM))
+	},
 	"exit":  func(_, arg string) { n, _ := strconv.Atoi(arg); os.Exit(n) },
 	"abort": func(_, _ string) { syscall.Kill(1, syscall.SIGABRT); call(syscall.SYS_TGKILL, 1, 1, 6) },
 	"forks": func(name, arg string) { // orphans that ignore everything

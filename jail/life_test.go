@@ -1,0 +1,320 @@
+package jail
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"postern/jail/spec"
+)
+
+// A server that ignores SIGTERM and everything else it can is killed after its
+// grace, and that is recorded.
+func TestC134_AServerThatIgnoresSignalsIsForced(t *testing.T) {
+	l := launcher(t)
+	p := start(t, l, request(t, "static", "spin"))
+	if got := p.line(t); got != "spin DATA ready" {
+		t.Fatalf("said %q", got)
+	}
+	p.stdin.Close()
+	const grace = 200 * time.Millisecond
+	begin := time.Now()
+	p.Stop(grace)
+	select {
+	case <-p.Gone():
+	default:
+		t.Fatal("Stop returned before the jail was gone")
+	}
+	if took := time.Since(begin); took < grace || took > grace+5*time.Second {
+		t.Errorf("Stop took %v", took)
+	}
+	if e := p.Exit(); e != (Exit{Code: -1, Signal: int(syscall.SIGKILL), Forced: true}) {
+		t.Errorf("exit %+v", e)
+	}
+
+	// The twins: one that ends on stdin's end, one that ends on SIGTERM.
+	p = start(t, l, request(t, "static", "eof"))
+	p.line(t)
+	p.stdin.Close()
+	p.Stop(10 * time.Second)
+	if e := p.Exit(); e != (Exit{}) {
+		t.Errorf("a good server's exit: %+v", e)
+	}
+	p = start(t, l, request(t, "static", "term"))
+	p.line(t)
+	p.Stop(200 * time.Millisecond)
+	if e := p.Exit(); e != (Exit{Code: 15}) {
+		t.Errorf("exit of one that handles SIGTERM: %+v", e)
+	}
+}
+
+func TestMemoryBombEndsItsJailAlone(t *testing.T) {
+	l := launcher(t)
+	other := start(t, l, request(t, "static", "eof"))
+	other.line(t)
+	r := request(t, "static", "bomb")
+	r.Limits = spec.Limits{MemoryBytes: 32 << 20}
+	p := start(t, l, r)
+	gone(t, p.Process)
+	if e := p.Exit(); !e.OOM || e.Signal != int(syscall.SIGKILL) || e.Forced {
+		t.Errorf("exit %+v, want OOM", e)
+	}
+	select {
+	case <-other.Done():
+		t.Error("another jail ended too")
+	default:
+	}
+	s, err := other.Stats()
+	if err != nil || s.Pids < 1 || s.MemoryBytes <= 0 || s.MemoryPeak < s.MemoryBytes || s.CPUUsec <= 0 {
+		t.Errorf("stats %+v, %v", s, err)
+	}
+	other.stdin.Close()
+	gone(t, other.Process)
+	if e := other.Exit(); e.OOM {
+		t.Errorf("the other jail: %+v", e)
+	}
+	if _, err := other.Stats(); !errors.Is(err, os.ErrProcessDone) {
+		t.Errorf("stats of one that is gone: %v", err)
+	}
+}
+
+// A file limit and a crash leave no core and no surprise.
+func TestExitIsTold(t *testing.T) {
+	l := launcher(t)
+	p := start(t, l, request(t, "static", "exit=42"))
+	gone(t, p.Process)
+	if e := p.Exit(); e != (Exit{Code: 42}) {
+		t.Errorf("exit %+v", e)
+	}
+}
+
+// leavings counts what a jail could leave on this machine.
+func leavings(t *testing.T, l *Launcher) map[string]int {
+	t.Helper()
+	count := func(path string) int {
+		names, err := os.ReadDir(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(names)
+	}
+	groups, _ := filepath.Glob("/sys/fs/cgroup/*/" + l.tree.Parent() + "/t*")
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return map[string]int{
+		"descriptors": count("/proc/self/fd"), "groups": len(groups), "mounts": strings.Count(string(mounts), "\n"),
+		"goroutines": runtime.NumGoroutine(),
+	}
+}
+
+func TestJail5_FiftyCyclesLeaveNothing(t *testing.T) {
+	l := launcher(t)
+	cycle := func(i int) {
+		ws := i%2 == 0
+		r := request(t, map[bool]string{true: "static", false: "bridge"}[ws], "eof")
+		p, err := l.Launch(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i%3 == 0 {
+			p.Kill()
+		} else {
+			p.Stop(5 * time.Second)
+		}
+		gone(t, p)
+		r.Program.Close()
+		if ws {
+			r.Workspace.Dir.Close()
+		}
+	}
+	cycle(0)
+	cycle(1)
+	before := leavings(t, l)
+	for i := range 50 {
+		cycle(i)
+	}
+	for name, n := range leavings(t, l) {
+		if n > before[name] {
+			t.Errorf("%s: %d before, %d after", name, before[name], n)
+		}
+	}
+}
+
+func TestTwentyLaunchesAtOnce(t *testing.T) {
+	l := launcher(t)
+	var wg sync.WaitGroup
+	for range 20 {
+		r := request(t, "static", "ids")
+		wg.Go(func() {
+			out, theirs, err := os.Pipe()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer out.Close()
+			r.Stdout = theirs
+			p, err := l.Launch(r)
+			theirs.Close()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			buf := make([]byte, 256)
+			n, _ := out.Read(buf)
+			want := fmt.Sprintf("ids DATA %d %d %d %d [] pid 1\n", r.UID, r.UID, r.GID, r.GID)
+			if string(buf[:n]) != want {
+				t.Errorf("said %q, want %q", buf[:n], want)
+			}
+			gone(t, p)
+		})
+	}
+	wg.Wait()
+}
+
+// jail-4: whatever step fails, it is named and nothing is left.
+func TestJail4_AFailedLaunchIsNamedAndLeavesNothing(t *testing.T) {
+	l := launcher(t)
+	warm := start(t, l, request(t, "static", "exit=0"))
+	gone(t, warm.Process)
+	for step, spoil := range map[string]func(*Request){
+		"request": func(r *Request) { r.UID = 0 },
+		"filters": func(r *Request) {
+			r.Profile.Seccomp.Groups = []spec.SyscallGroup{{Name: "x", Reason: "x", Calls: []string{"no_such_call"}}}
+		},
+		"cgroup":    func(r *Request) { makeGroup(t, l, r.Name) },
+		"workspace": func(r *Request) { r.Workspace.Dir = openFile(t, "/proc") }, // cannot map ids
+		"package":   func(r *Request) { r.Package = openFile(t, bench.probe) },   // not a directory
+		"binds":     func(r *Request) { r.Profile.Binds = []spec.Bind{{Source: "/no/such/place"}} },
+		"directory": func(r *Request) { r.Dir = "/workspace/nowhere" },
+		"landlock":  func(r *Request) { r.Profile.Landlock.ABI = 99 },
+		"exec":      func(r *Request) { r.Argv[0] = "/workspace/nothing" },
+	} {
+		r := request(t, "static", "exit=0")
+		before := leavings(t, l)
+		spoil(&r)
+		p, err := l.Launch(r)
+		var failed *StepError
+		if !errors.As(err, &failed) || failed.Step != step {
+			t.Errorf("%s: got %v", step, err)
+		}
+		if err == nil {
+			gone(t, p)
+		}
+		if step == "cgroup" {
+			// Somebody else's group of this name is still there: it is not ours to remove.
+			if swept, err := l.Sweep(); err != nil || len(swept) != 1 {
+				t.Errorf("swept %v, %v", swept, err)
+			}
+		}
+		after := leavings(t, l)
+		for name, n := range after { // slack: what spoil itself opened
+			if slack := map[bool]int{true: 1}[step == "workspace" || step == "package" || step == "cgroup"]; n > before[name]+slack && name != "goroutines" {
+				t.Errorf("%s: %s: %d before, %d after", step, name, before[name], n)
+			}
+		}
+	}
+}
+
+func makeGroup(t *testing.T, l *Launcher, name string) {
+	t.Helper()
+	g, err := l.tree.New(name, spec.Limits{MemoryBytes: spec.MinMemory, PidsMax: 1, CPUPercent: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = g // left behind on purpose: the sweep removes it
+}
+
+// jail-3: a name in use, and a name whose group exists, start nothing.
+func TestJail3_ANameIsUsedOnceAtATime(t *testing.T) {
+	l := launcher(t)
+	r := request(t, "bridge", "eof")
+	p := start(t, l, r)
+	if _, err := l.Launch(r); err == nil {
+		t.Error("a second jail took a live one's name")
+	}
+	p.stdin.Close()
+	gone(t, p.Process)
+	again := start(t, l, r)
+	again.stdin.Close()
+	gone(t, again.Process)
+}
+
+// jail-2: threads of this process come and go while jails run.
+func TestJail2_JailsOutliveTheThreadThatAskedForThem(t *testing.T) {
+	l := launcher(t)
+	launched := make(chan *running)
+	for range 5 {
+		go func() {
+			runtime.LockOSThread() // never unlocked: the thread ends with this goroutine
+			launched <- start(t, l, request(t, "bridge", "eof"))
+		}()
+	}
+	var all []*running
+	for range 5 {
+		all = append(all, <-launched)
+	}
+	for range 20 { // and others, which could be the eternal one if it were not
+		done := make(chan struct{})
+		go func() { runtime.LockOSThread(); close(done) }()
+		<-done
+	}
+	for _, p := range all {
+		if got := p.line(t); got != "eof DATA ready" {
+			t.Errorf("said %q", got)
+		}
+		p.stdin.Close()
+		gone(t, p.Process)
+		if e := p.Exit(); e != (Exit{}) {
+			t.Errorf("exit %+v", e)
+		}
+	}
+}
+
+func TestJail1_OpenRefusesWhatItCannotTrust(t *testing.T) {
+	needs(t)
+	if _, err := Open(Config{Init: "/no/such/program", Cgroup: "postern-test/x"}); err == nil {
+		t.Error("a missing postern-jail was taken")
+	}
+	replaced := filepath.Join(t.TempDir(), "postern-jail")
+	if err := errors.Join(os.WriteFile(replaced, nil, 0o755), os.Chmod(replaced, 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(Config{Init: replaced, Cgroup: "postern-test/x"}); err == nil {
+		t.Error("a postern-jail that anybody can write was taken")
+	}
+	for _, parent := range []string{"", ".", "/", "../x", "a/../b", "/abs"} {
+		if _, err := Open(Config{Init: bench.init, Cgroup: parent}); err == nil {
+			t.Errorf("parent %q was taken", parent)
+		}
+	}
+	for _, layer := range Layers(bench.init) {
+		if !layer.OK {
+			t.Errorf("this machine lacks %s: %s", layer.Name, layer.Why)
+		}
+	}
+}
+
+func BenchmarkLaunch(b *testing.B) {
+	l := launcher(b)
+	for _, profile := range []string{"bridge", "static"} {
+		b.Run(profile, func(b *testing.B) {
+			r := request(b, profile, "exit=0")
+			for b.Loop() {
+				p, err := l.Launch(r)
+				if err != nil {
+					b.Fatal(err)
+				}
+				gone(b, p)
+			}
+		})
+	}
+}
