@@ -261,11 +261,16 @@ func (a *app) handOver(c *net.UnixConn, out *os.File) error {
 	return ended(raw)
 }
 
-// ended reads the last line of a session. A code of the table is a refusal; any
-// other reason is an ordinary end.
+// ended reads the last line of a session. A code of the table is a refusal, any
+// other reason an ordinary end; a JSON-RPC error is a hand-over that the bridge
+// did not accept.
 func ended(raw []byte) error {
 	var l line
-	if err := json.Unmarshal(raw, &l); err != nil || l.Postern == nil || l.Postern.Ended == "" {
+	err := json.Unmarshal(raw, &l)
+	switch {
+	case err == nil && l.Error != nil:
+		return errors.New(l.Error.Message)
+	case err != nil || l.Postern == nil || l.Postern.Ended == "":
 		return errors.New("the project's bridge ended with a line that is not its last one")
 	}
 	if code := refusal.Code(l.Postern.Ended); refusal.Known(code) {

@@ -227,6 +227,7 @@ func TestEndsOfAHandedOverSession(t *testing.T) {
 		{"the bridge dies", "", 1, "ended without a word"},
 		{"the bridge dies in its last line", `{"postern":{"ended"`, 1, "ended without a word"},
 		{"the task is revoked", `{"postern":{"ended":"task_ended"}}` + "\n", 1, "The task has ended; a new one is needed."},
+		{"the hand-over is refused", `{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"hand-over: no"}}` + "\n", 1, "hand-over: no"},
 		{"another line", `{"postern":{"session":"x"}}` + "\n", 1, "not its last one"},
 		{"idle", `{"postern":{"ended":"idle"}}` + "\n", 0, ""},
 	} {

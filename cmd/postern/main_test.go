@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -31,6 +32,10 @@ func TestMain(m *testing.M) {
 	}
 	binary = filepath.Join(dir, "postern")
 	build := exec.Command("go", "build", "-trimpath", "-o", binary, ".")
+	if err := os.Chmod(dir, 0o755); err != nil { // one test runs it as another user
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	status := 1
 	if out, err := build.CombinedOutput(); err != nil {
@@ -342,5 +347,58 @@ func TestCLI4_NoControlCharacters(t *testing.T) {
 		if !strings.Contains(r.stdout+r.err, `\x1b[31m`) {
 			t.Errorf("%q does not show the name at all: %q %q", args, r.stdout, r.err)
 		}
+	}
+}
+
+// A follow has no end of its own: an interrupt is an ordinary one.
+func TestFollowEndsWithAnInterrupt(t *testing.T) {
+	dir := t.TempDir()
+	_, stop, err := serveFake(dir, map[api.Action][]string{api.Activity: {`{"event":{"tool":"read_file"}}`}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	cmd := exec.Command(binary, "--run-dir", dir, "--json", "activity", "--follow")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != `{"tool":"read_file"}`+"\n" {
+		t.Errorf("%q %v", line, err)
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Error(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// root.sock is not open to people: the kernel says so, and the status is 77.
+func TestNotRoot(t *testing.T) {
+	dir, err := os.MkdirTemp("", "p")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	_, stop, err := serveFake(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	if err := errors.Join(os.Chmod(dir, 0o755), os.Chmod(filepath.Join(dir, "root.sock"), 0)); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(binary, "--run-dir", dir, "--json", "account", "delete", "ana")
+	if os.Geteuid() == 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 31234, Gid: 31234}}
+	}
+	out, err := cmd.Output()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != refusal.ExitNotAllowed || !bytes.Contains(out, []byte(`"code":"not_permitted"`)) || !bytes.Contains(exit.Stderr, []byte("run this as root")) {
+		t.Fatalf("%v %s", err, out)
 	}
 }
