@@ -311,9 +311,9 @@ func (a *authority) hangUp() {
 	}
 }
 
-// stop asks it to end, then kills it, and returns when it is reaped.
+// stop asks it to end, then kills it, and returns when it is reaped. Its wire stays
+// open meanwhile: it may still want to end its jails in order.
 func (a *authority) stop() {
-	a.hangUp()
 	a.proc.Signal(syscall.SIGTERM)
 	select {
 	case <-a.done:

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"postern/ids"
@@ -95,7 +96,7 @@ func (s *Supervisor) launch(l *life, seq uint64, do func() (order.Launched, []*o
 	is, files, err := do()
 	if err != nil {
 		r := refusedAs(err, refusal.ServerUnavailable)
-		s.cfg.Log.Warn("not launched", keyCode, r.Code, keyText, r.Detail)
+		s.cfg.Log.Warn("not launched", keyCode, string(r.Code), keyText, r.Detail)
 		l.a.send(order.NotLaunched{Seq: seq, Code: r.Code, Text: cut(r.Detail)})
 		return
 	}
@@ -106,7 +107,8 @@ func (s *Supervisor) launch(l *life, seq uint64, do func() (order.Launched, []*o
 	}
 }
 
-func cut(s string) string { return s[:min(len(s), order.MaxText)] }
+// cut makes a detail the text of a message: the other side writes its own full stop.
+func cut(s string) string { return strings.TrimSuffix(s[:min(len(s), order.MaxText)], ".") }
 
 func doneWith(seq uint64, r *api.Refusal) order.Done {
 	if r == nil {

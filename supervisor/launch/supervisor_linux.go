@@ -91,7 +91,9 @@ func open(cfg Config) (s *Supervisor, undo func(), err error) {
 	if err := SealDescriptors(); err != nil {
 		return nil, undo, err
 	}
-	unix.Umask(0o077)
+	// Whatever the shell that started posternd had: modes that matter are set by name,
+	// and what others must be able to walk is not closed by accident.
+	unix.Umask(0o022)
 
 	s = &Supervisor{cfg: cfg, own: cfg.ownDirs(), jails: map[ids.Jail]*running{}, leases: newLeases(cfg.UIDs), slots: make(chan struct{}, maxLaunches)}
 	if s.file, err = openRootDir(cfg.RootDir); err != nil {
