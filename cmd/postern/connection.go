@@ -57,11 +57,14 @@ func (a *app) connectionCommand() *cobra.Command {
 		}}
 
 	var project string
-	ls := &cobra.Command{Use: "list [PROJECT]", Short: "list connections", ValidArgsFunction: a.completeProjects}
-	ls.Flags().StringVar(&project, "project", "", "only this `project`'s")
+	ls := &cobra.Command{Use: "list PROJECT", Short: "list a project's connections", ValidArgsFunction: a.completeProjects}
+	ls.Flags().StringVar(&project, "project", "", "the `project`, in place of the argument")
 	ls.Args = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 1 && project == "" {
 			project, args = args[0], nil
+		}
+		if project == "" {
+			return usagef("needs PROJECT")
 		}
 		return exactly()(cmd, args)
 	}
@@ -112,13 +115,20 @@ func connectionTable(t *table, c api.ConnectionResult) {
 	if c.Current != c.Accepted {
 		t.row("current revision", c.Current)
 	}
-	t.row("readiness", strings.TrimSpace(c.Readiness+" "+c.Reason))
+	readiness := c.Readiness
+	if c.Reason != "" {
+		readiness += " (" + c.Reason + ")"
+	}
+	t.row("readiness", readiness)
 	t.row("version", c.Version)
 	if c.Notice != "" {
 		t.line("%s", c.Notice)
 	}
 	if len(c.Tools) > 0 {
 		t.line("")
-		toolRows(t, c.Tools)
+		t.row("TOOL", "SERVED AS", "GRANTED", "STATE", "TIER", "CLASSES", "CLASSES FROM", "REASON", "DESCRIPTION")
+		for _, x := range c.Tools {
+			t.row(x.Tool, x.Served, yesNo(x.Granted), x.State, x.Tier, list(x.Classes), x.ClassSource, x.Reason, firstLine(x.Description))
+		}
 	}
 }

@@ -70,7 +70,7 @@ func (a *app) doctorCommand() *cobra.Command {
 func doctorTable(t *table, layers []layer) {
 	t.row("LAYER", "STATE", "FOUND")
 	for _, l := range layers {
-		t.row(l.Layer, l.State, l.Found)
+		t.line("%s\t%s\t%s", l.Layer, l.State, l.Found) // whole: what was found may be several paths
 	}
 	for _, l := range layers {
 		if l.State != layerOK {
@@ -124,7 +124,7 @@ func programsLayer(dir string) layer {
 			}
 		}
 	}
-	l := judge("programs", missing == nil || len(missing) == 0, layerMissing, list(found), "posternd starts the others by their paths", "make install, or name their directory with --libexec")
+	l := judge("programs", len(missing) == 0, layerMissing, list(found), "posternd starts the others by their paths", "make install, or name their directory with --libexec")
 	if len(missing) > 0 {
 		l.Found = fmt.Sprintf("not in %s: %s", list(dirs), list(missing))
 	}

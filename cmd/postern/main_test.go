@@ -220,7 +220,7 @@ var commands = map[api.Action][]string{
 	api.ServerAdd: {"server", "add", "fs", "--profile", "node", "--", "/usr/bin/node"}, api.ServerUpdate: {"server", "update", "fs", "--profile", "node", "--", "/usr/bin/node"},
 	api.ServerDelete: {"server", "delete", "fs"}, api.ServerList: {"server", "list"}, api.ServerShow: {"server", "show", "fs"}, api.ServerProbe: {"server", "probe", "fs"},
 	api.ServerCatalogue: {"server", "show", "fs"},
-	api.ConnectionAdd:   {"connection", "add", "demo", "fs"}, api.ConnectionList: {"connection", "list"}, api.ConnectionShow: {"connection", "show", "demo", "fs"},
+	api.ConnectionAdd:   {"connection", "add", "demo", "fs"}, api.ConnectionList: {"connection", "list", "demo"}, api.ConnectionShow: {"connection", "show", "demo", "fs"},
 	api.ConnectionGrant: {"connection", "grant", "demo", "fs", "read"}, api.ConnectionRevoke: {"connection", "revoke", "demo", "fs"}, api.ConnectionAccept: {"connection", "accept", "demo", "fs"},
 	api.ConnectionEnable: {"connection", "enable", "demo", "fs"}, api.ConnectionDisable: {"connection", "disable", "demo", "fs"},
 	api.TaskNew: {"task", "new", "--project", "demo", "--for-uid", "1000", "--token-file"}, api.TaskToken: {"task", "token", "t", "--token-file"}, api.TaskList: {"task", "list"},

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"postern/supervisor/api"
@@ -17,7 +18,7 @@ func (a *app) narrow(ctx context.Context, action api.Action, params any, what st
 	return a.show(r, func(t *table) {
 		t.line("%s; sessions closed: %d, bridges that confirmed: %d, bridges killed: %d", what, r.Sessions, r.Fenced, r.Killed)
 		if r.Note != "" {
-			t.line("%s", r.Note)
+			t.line("%s", strings.TrimSpace(r.Note))
 		}
 		if len(r.Stands) == 0 {
 			t.line("No call was open.")

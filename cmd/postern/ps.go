@@ -38,7 +38,7 @@ func (a *app) activityCommand() *cobra.Command {
 	var p api.ActivityParams
 	var since string
 	cmd := &cobra.Command{Use: "activity", Short: "every call, with how it ended", Args: exactly(),
-		Long: "Shows calls, oldest first. With --follow it goes on as they happen, with --json one document a line."}
+		Long: "Shows calls, the newest first. With --follow they come as they happen, with --json one document a line."}
 	cmd.Flags().StringVar(&p.Project, "project", "", "only this `project`'s")
 	cmd.Flags().StringVar(&since, "since", "", "only from this `time` on: 2006-01-02T15:04:05Z, or as long ago as 10m")
 	cmd.Flags().StringVar(&p.State, "state", "", "only this `state`: admitted, started, completed, failed, cancelled, denied, unknown")

@@ -231,13 +231,9 @@ func catalogueTable(t *table, c api.CatalogueResult) {
 		return
 	}
 	t.line("Probed %s, revision %s, %d tools:", when(c.Probed), c.Revision, len(c.Tools))
-	toolRows(t, c.Tools)
-}
-
-func toolRows(t *table, tools []api.ToolResult) {
-	t.row("TOOL", "GRANTED", "STATE", "TIER", "CLASSES", "REASON", "DESCRIPTION")
-	for _, x := range tools {
-		t.row(x.Tool, yesNo(x.Granted), x.State, x.Tier, list(x.Classes), x.Reason, firstLine(x.Description))
+	t.row("TOOL", "STATE", "TIER", "CLASSES", "CLASSES FROM", "REASON", "DESCRIPTION")
+	for _, x := range c.Tools {
+		t.row(x.Tool, x.State, x.Tier, list(x.Classes), x.ClassSource, x.Reason, firstLine(x.Description))
 	}
 }
 
