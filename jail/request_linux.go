@@ -190,6 +190,11 @@ func (w Workspace) check() (Workspace, error) {
 // rules are the Landlock rules that follow from what r mounts.
 func (r Request) rules() []spec.PathRule {
 	var rules []spec.PathRule
+	if r.Profile.Workspace {
+		// What is mounted here is the jail's to list: programs that resolve a path by
+		// themselves read the directories above it, the root among them.
+		rules = append(rules, spec.PathRule{Path: "/", List: true})
+	}
 	for _, b := range r.Profile.Binds {
 		rules = append(rules, spec.PathRule{Path: b.At(), Read: true, Exec: b.Exec, Optional: b.Optional})
 	}

@@ -98,6 +98,9 @@ func allow(ruleset int, r spec.PathRule) error {
 	}
 	defer unix.Close(fd)
 	rule := unix.LandlockPathBeneathAttr{Parent_fd: int32(fd)}
+	if r.List {
+		rule.Allowed_access |= unix.LANDLOCK_ACCESS_FS_READ_DIR
+	}
 	if r.Read {
 		rule.Allowed_access |= read
 	}

@@ -72,6 +72,7 @@ type Document struct {
 // PathRule is one Landlock rule: what may be done beneath Path.
 type PathRule struct {
 	Path  string `json:"path"`
+	List  bool   `json:"list"` // directories, not what files hold
 	Read  bool   `json:"read"`
 	Exec  bool   `json:"exec"`
 	Write bool   `json:"write"`
