@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -217,8 +216,8 @@ type line struct {
 
 // bound reads the answer to the bind line; nil is a session.
 func bound(raw []byte) error {
-	var l line
-	if err := json.Unmarshal(raw, &l); err != nil {
+	l, err := api.DecodeResult[line](raw)
+	if err != nil {
 		return errBridge(fmt.Errorf("answer to the bind line: %w", err))
 	}
 	switch {
@@ -265,8 +264,7 @@ func (a *app) handOver(c *net.UnixConn, out *os.File) error {
 // other reason an ordinary end; a JSON-RPC error is a hand-over that the bridge
 // did not accept.
 func ended(raw []byte) error {
-	var l line
-	err := json.Unmarshal(raw, &l)
+	l, err := api.DecodeResult[line](raw)
 	switch {
 	case err == nil && l.Error != nil:
 		return errors.New(l.Error.Message)
@@ -356,7 +354,7 @@ func (a *app) failRuntime(r *api.Refusal) {
 		ID      *int   `json:"id"`
 		Error   any    `json:"error"`
 	}{"2.0", nil, map[string]any{"code": refusal.ServerError.JSONRPC(), "message": r.Error(), "data": map[string]any{"code": r.Code, "help": r.Help}}}
-	if raw, err := json.Marshal(message); err == nil {
-		a.out.Write(append(raw, '\n'))
+	if raw, err := api.Encode(message); err == nil {
+		a.out.Write(raw)
 	}
 }
