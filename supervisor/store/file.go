@@ -240,6 +240,22 @@ func each(c *sqlite3.Conn, query string, row func(*sqlite3.Stmt)) error {
 	return st.Err()
 }
 
+// lock takes the one lock of a store. The kernel gives it back when the process ends.
+func lock(path string) (*os.File, error) {
+	if err := safeFile(path); err != nil {
+		return nil, err
+	}
+	fd, err := os.OpenFile(path, os.O_RDWR|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open %q: %w", path, err)
+	}
+	if err := syscall.Flock(int(fd.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		fd.Close()
+		return nil, fmt.Errorf("%q is held by another process: %w", path, ErrBusy)
+	}
+	return fd, nil
+}
+
 // safeFile makes the file if it is missing, and refuses one that another user
 // could write or has another name for.
 func safeFile(path string) error {

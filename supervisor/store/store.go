@@ -9,7 +9,7 @@
 //   - store-1: when Commit or Apply has returned nil, what it wrote survives kill -9 and power loss.
 //   - store-2: when it has returned an error, nothing of it is in the files; only outcomes wait for the next commit.
 //   - store-3: a call that was open in an older incarnation is unknown after Recover, and is never open again.
-//   - store-4: an incarnation is never used twice.
+//   - store-4: an incarnation is never used twice, and no two processes write one store.
 //   - store-5: a schema that has landed is never edited; files of an unknown or newer schema are refused.
 //
 // One goroutine writes: it calls Apply, Batch and Recover. Run owns a second
@@ -70,11 +70,12 @@ const (
 const (
 	PolicyFile   = "policy.db"
 	ActivityFile = "activity.db"
+	LockFile     = "store.lock"
 )
 
 // Store is both files, open. One goroutine writes.
 type Store struct {
-	dir         string
+	lock        *os.File // held while the store is open
 	policy      *file
 	activity    *file
 	incarnation uint64
@@ -88,12 +89,13 @@ type Store struct {
 
 // Open opens or makes the store in dir, which must exist, belong to this user and
 // be writable by nobody else. It checks policy.db whole, migrates both files
-// after copying them, and takes the next incarnation. It starts nothing.
+// after copying them, and takes the next incarnation. It starts nothing. Only one
+// process has a store open; to the next one it is ErrBusy.
 func Open(dir string) (*Store, error) {
 	if err := safeDir(dir); err != nil {
 		return nil, err
 	}
-	s := &Store{dir: dir, rows: map[string]*sqlite3.Stmt{}}
+	s := &Store{rows: map[string]*sqlite3.Stmt{}}
 	ok := false
 	defer func() {
 		if !ok {
@@ -101,6 +103,9 @@ func Open(dir string) (*Store, error) {
 		}
 	}()
 	var err error
+	if s.lock, err = lock(filepath.Join(dir, LockFile)); err != nil {
+		return nil, err
+	}
 	if s.policy, err = openFile(filepath.Join(dir, PolicyFile), policySchemas); err != nil {
 		return nil, err
 	}
@@ -177,11 +182,16 @@ func (s *Store) Close() error {
 		}
 	}
 	s.policy, s.activity = nil, nil
+	if s.lock != nil {
+		errs = append(errs, s.lock.Close())
+		s.lock = nil
+	}
 	return errors.Join(errs...)
 }
 
 // Run checkpoints both files on connections of its own until ctx ends, and checks
-// activity.db once. It returns an error only for a damaged file.
+// activity.db whole once. It returns ErrCorrupt or ErrIO when a file can no longer
+// be relied on: admissions must be denied from then on.
 func (s *Store) Run(ctx context.Context) error {
 	if s.policy.path == "" {
 		<-ctx.Done()
@@ -201,28 +211,29 @@ func (s *Store) Run(ctx context.Context) error {
 		}
 		conns[i] = c
 	}
-	checked := make(chan error, 1)
-	go func() { checked <- s.checkActivity(ctx) }()
+	ctx, cancel := context.WithCancel(ctx)
+	checked, ended := make(chan error, 1), make(chan struct{})
+	go func() {
+		defer close(ended)
+		checked <- s.checkActivity(ctx)
+	}()
+	defer func() {
+		cancel()
+		<-ended
+	}()
 	tick := time.NewTicker(checkpointEvery)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			if checked != nil {
-				<-checked
-			}
 			return nil
 		case err := <-checked:
 			if err != nil && ctx.Err() == nil {
 				return err
 			}
-			checked = nil
 		case <-tick.C:
 			for i, c := range conns {
 				if err := files[i].checkpoint(c); err != nil {
-					if checked != nil {
-						<-checked
-					}
 					return err
 				}
 			}

@@ -190,7 +190,7 @@ func TestStore1_CommittedCallsAndOutcomes(t *testing.T) {
 	}
 }
 
-func TestStore3_AndStore4_ARestartEndsWhatWasOpen(t *testing.T) {
+func TestStore3_ARestartEndsWhatWasOpen(t *testing.T) {
 	dir := stateDir(t)
 	s := open(t, dir)
 	b := s.Batch()
@@ -264,6 +264,28 @@ func TestStore3_AndStore4_ARestartEndsWhatWasOpen(t *testing.T) {
 	}
 	if live, _ := s.Sessions(); len(live) != 0 {
 		t.Fatalf("sessions %v", live)
+	}
+}
+
+func TestStore4_AnIncarnationIsNeverUsedTwice(t *testing.T) {
+	dir := stateDir(t)
+	for n := uint64(1); n < 5; n++ {
+		s := open(t, dir)
+		if s.Incarnation() != n {
+			t.Fatalf("opening %d is incarnation %d", n, s.Incarnation())
+		}
+		if second, err := Open(dir); !errors.Is(err, ErrBusy) {
+			if second != nil {
+				second.Close()
+			}
+			t.Fatalf("a second writer: %v", err)
+		}
+		if err := errors.Join(s.Close(), s.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Calls(Query{}); err == nil {
+			t.Fatal("a closed store answers")
+		}
 	}
 }
 

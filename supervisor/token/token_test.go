@@ -58,7 +58,7 @@ func TestToken2_NeverPrinted(t *testing.T) {
 	}
 }
 
-func TestToken3_AndToken4_Check(t *testing.T) {
+func TestToken3_ATokenWorksForWhatItWasMintedForAlone(t *testing.T) {
 	task, project, other := ids.New[ids.Task](time.UnixMilli(1), [10]byte{}), ids.New[ids.Project](time.UnixMilli(1), [10]byte{1}), ids.New[ids.Project](time.UnixMilli(1), [10]byte{2})
 	wall := time.UnixMilli(1_790_000_000_000)
 	minted := Instant{Wall: wall, Boot: time.Hour, ID: "this boot"}
@@ -103,6 +103,9 @@ func TestToken3_AndToken4_Check(t *testing.T) {
 			t.Errorf("%s: %q, want %q", row.says, got, row.want)
 		}
 	}
+}
+
+func TestToken4_WhatIsKeptMakesNoToken(t *testing.T) {
 	tok := New([32]byte{7})
 	if tok.Digest() == Digest(tok.secret) || tok.Digest().Equal(New([32]byte{8}).Digest()) || len(tok.Digest().String()) != 64 {
 		t.Error("the digest is not one")
