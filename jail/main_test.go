@@ -29,6 +29,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(crashEnv) != "" {
 		crash() // this is a launcher that a test is going to kill
 	}
+	if os.Getenv(swapEnv) != "" {
+		swapped()
+	}
 	os.Exit(func() int {
 		bench.dir, bench.err = os.MkdirTemp("", "postern-jail-test-")
 		if bench.err == nil {
