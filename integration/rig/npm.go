@@ -18,17 +18,16 @@ func Node() (string, error) {
 	return "", errors.New("no node in /usr/bin or /usr/local/bin; install Debian's nodejs")
 }
 
-// NPM installs the pinned packages once below dir and returns the directory of
-// modules, ready to be given as --package.
+// NPM installs the pinned packages once below dir and returns the directory that
+// holds node_modules, ready to be given as --package.
 func NPM(repo, dir string) (string, error) {
 	at := filepath.Join(dir, "npm")
-	modules := filepath.Join(at, "node_modules")
 	want, err := os.ReadFile(filepath.Join(repo, "integration/testdata/npm/package-lock.json"))
 	if err != nil {
 		return "", err
 	}
 	if have, err := os.ReadFile(filepath.Join(at, "installed.json")); err == nil && string(have) == string(want) {
-		return modules, nil
+		return at, nil
 	}
 	if err := os.RemoveAll(at); err != nil {
 		return "", err
@@ -50,5 +49,5 @@ func NPM(repo, dir string) (string, error) {
 	if out, err := c.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("npm ci: %w\n%s", err, out)
 	}
-	return modules, os.WriteFile(filepath.Join(at, "installed.json"), want, 0o644)
+	return at, os.WriteFile(filepath.Join(at, "installed.json"), want, 0o644)
 }

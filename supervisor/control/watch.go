@@ -146,14 +146,18 @@ func (a *actions) activity(ctx context.Context, c *Call) (any, error) {
 
 func (a *actions) page(ctx context.Context, w Who, project string, q store.Query, cur activity.Cursor) (api.ActivityResult, activity.Cursor, error) {
 	out := api.ActivityResult{Rows: []api.ActivityRow{}}
-	if project != "" {
-		if err := a.do(ctx, func() error {
+	if err := a.do(ctx, func() error {
+		if project != "" {
 			proj, err := a.pickProject(w, project)
+			if err != nil {
+				return err
+			}
 			q.Project = proj.ID
-			return err
-		}); err != nil {
-			return out, cur, err
 		}
+		// Outcomes that still wait for a commit's company are part of what is asked for.
+		return a.Gate.Flush()
+	}); err != nil {
+		return out, cur, err
 	}
 	cur.Apply(&q)
 	page, err := a.Store.Calls(q)

@@ -158,6 +158,15 @@ func (g *Gate) Commit() error {
 	return g.flush()
 }
 
+// Flush makes the outcomes that wait durable at once. It is called between turns,
+// when no admission is in the batch. A store that is full or busy keeps them.
+func (g *Gate) Flush() error {
+	if err := g.flush(); err != nil && !errors.Is(err, refusal.StoreUnavailable) {
+		return err
+	}
+	return nil
+}
+
 // flush commits at once.
 func (g *Gate) flush() error {
 	g.waiting = time.Time{}

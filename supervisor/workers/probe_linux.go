@@ -20,6 +20,7 @@ const ProbeWait = 60 * time.Second
 // probe is a fresh bridge with no session and no project, and the probed server.
 type probe struct {
 	inst    *instance
+	jail    ids.Jail // the server's, also after it is gone
 	set     *set
 	fds     []int // the server's, until the bridge has them
 	startMs int64
@@ -89,7 +90,7 @@ func (p *probe) launched(w *Workers, m order.Down, fds []int) {
 		return
 	}
 	p.set.jail, p.inst.jail = l.Bridge, l.Jail
-	p.inst.state = instListing
+	p.jail, p.inst.state = l.Jail, instListing
 	w.jails[l.Bridge], w.jails[l.Jail] = owner{set: p.set}, owner{set: p.set, inst: p.inst}
 	if p.set.ended {
 		closeAll(fds)
@@ -109,7 +110,7 @@ func (p *probe) begin(w *Workers, s *set) {
 }
 
 func (p *probe) catalogue(w *Workers, s *set, m wire.Catalogue) error {
-	if m.Connection != p.inst.conn || m.Instance != p.inst.jail {
+	if m.Connection != p.inst.conn || m.Instance != p.jail {
 		return errParts
 	}
 	whole, err := p.inst.collect(m)
