@@ -76,7 +76,9 @@ type node struct {
 // has a say. It stops at the root of the mount tree.
 func ancestors(f *os.File, identities bool) ([]node, error) {
 	var out []node
-	fd, err := unix.Openat(int(f.Fd()), ".", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	// Opened for reading: the file system's UUID cannot be asked through O_PATH.
+	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC
+	fd, err := unix.Openat(int(f.Fd()), ".", flags, 0)
 	if err != nil {
 		return nil, os.NewSyscallError("openat", err)
 	}
@@ -95,7 +97,7 @@ func ancestors(f *os.File, identities bool) ([]node, error) {
 			return out, nil
 		}
 		out = append(out, n)
-		up, err := unix.Openat(fd, "..", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		up, err := unix.Openat(fd, "..", flags, 0)
 		if err != nil {
 			return nil, os.NewSyscallError("openat ..", err)
 		}

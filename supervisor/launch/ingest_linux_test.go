@@ -1,0 +1,195 @@
+package launch
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"postern/supervisor/api"
+)
+
+var t0 = time.UnixMilli(1_790_000_000_000)
+
+func contains(s, part string) bool { return strings.Contains(s, part) }
+
+// npm makes the tree that npm leaves: nested packages, links in .bin, one executable.
+func npm(t *testing.T, root string) {
+	t.Helper()
+	for path, text := range map[string]string{
+		"package.json":                      `{"name":"x"}`,
+		"node_modules/.package-lock.json":   "{}",
+		"node_modules/@s/server/index.js":   "#!/usr/bin/env node\n",
+		"node_modules/@s/server/lib/a.js":   "a",
+		"node_modules/dep/index.js":         "dep",
+		"node_modules/dep/node_modules/d/x": "nested",
+	} {
+		os.MkdirAll(filepath.Join(root, filepath.Dir(path)), 0o755)
+		if err := os.WriteFile(filepath.Join(root, path), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	os.Chmod(filepath.Join(root, "node_modules/@s/server/index.js"), 0o755)
+	os.MkdirAll(filepath.Join(root, "node_modules/.bin"), 0o755)
+	if err := os.Symlink("../@s/server/index.js", filepath.Join(root, "node_modules/.bin/server")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func openStore(t *testing.T) *os.File {
+	t.Helper()
+	store, err := privateDir(filepath.Join(newDir(t), "root", packageDir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	return store
+}
+
+func agree(*os.File) *api.Refusal { return nil }
+
+func TestLaunch5_TheCopyIsWhatWasDigested(t *testing.T) {
+	needRoot(t)
+	store, src := openStore(t), newDir(t)
+	npm(t, src)
+	os.Chown(filepath.Join(src, "package.json"), 1000, 1000)
+	digest, refused := ingest(store, src, true, agree)
+	if refused != nil {
+		t.Fatal(refused)
+	}
+	copied := filepath.Join(store.Name(), digest)
+	if raw, err := os.ReadFile(filepath.Join(copied, "node_modules/.bin/server")); err != nil || !contains(string(raw), "env node") {
+		t.Fatalf("the link in .bin: %q, %v", raw, err)
+	}
+	filepath.Walk(copied, func(path string, info os.FileInfo, err error) error {
+		st := info.Sys().(*syscall.Stat_t)
+		if st.Uid != 0 || st.Gid != 0 || info.Mode()&os.ModeSymlink == 0 && info.Mode().Perm()&0o022 != 0 || info.Mode()&(os.ModeSetuid|os.ModeSetgid) != 0 {
+			t.Errorf("%s: %v of %d", path, info.Mode(), st.Uid)
+		}
+		return nil
+	})
+	// The same content is the same digest; what happens to the source later changes no copy.
+	if again, refused := ingest(store, src, true, agree); refused != nil || again != digest {
+		t.Fatalf("%s, %v", again, refused)
+	}
+	os.WriteFile(filepath.Join(src, "package.json"), []byte("evil"), 0o644)
+	if raw, _ := os.ReadFile(filepath.Join(copied, "package.json")); string(raw) != `{"name":"x"}` {
+		t.Fatalf("the copy follows its source: %q", raw)
+	}
+	other, refused := ingest(store, src, true, agree)
+	if refused != nil || other == digest {
+		t.Fatalf("changed content has digest %s, %v", other, refused)
+	}
+	os.Chmod(filepath.Join(src, "package.json"), 0o755)
+	if x, refused := ingest(store, src, true, agree); refused != nil || x == other {
+		t.Fatalf("an executable bit does not count: %s, %v", x, refused)
+	}
+	// A trial run leaves nothing.
+	os.WriteFile(filepath.Join(src, "new"), nil, 0o644)
+	before, _ := os.ReadDir(store.Name())
+	if _, refused := ingest(store, src, false, agree); refused != nil {
+		t.Fatal(refused)
+	}
+	if after, _ := os.ReadDir(store.Name()); len(after) != len(before) {
+		t.Fatalf("%d entries before a trial run, %d after", len(before), len(after))
+	}
+}
+
+func TestLaunch5_WhatDoesNotBelongInAPackageIsRefused(t *testing.T) {
+	needRoot(t)
+	for name, spoil := range map[string]func(dir string) error{
+		"an absolute link":   func(d string) error { return os.Symlink("/etc/passwd", d+"/x") },
+		"a link that leaves": func(d string) error { return os.Symlink("../../etc", d+"/node_modules/x") },
+		"a link out through another": func(d string) error {
+			os.Symlink("node_modules", d+"/one")
+			return os.Symlink("../one/../../x", d+"/node_modules/two")
+		},
+		"a link that leaves on a way": func(d string) error {
+			os.MkdirAll(d+"/a/b/c", 0o755)
+			os.Symlink("../../../node_modules", d+"/a/b/c/l")
+			return os.Symlink("l/../..", d+"/a/b/c/m")
+		},
+		"links in a circle": func(d string) error { os.Symlink("q", d+"/p"); return os.Symlink("p", d+"/q") },
+		"a FIFO":            func(d string) error { return syscall.Mkfifo(d+"/x", 0o644) },
+		"a device":          func(d string) error { return syscall.Mknod(d+"/x", syscall.S_IFCHR|0o644, 1<<8|3) },
+		"a socket":          func(d string) error { return syscall.Mknod(d+"/x", syscall.S_IFSOCK|0o644, 0) },
+		"a set-uid file":    func(d string) error { return os.Chmod(d+"/package.json", 0o755|os.ModeSetuid) },
+		"a set-gid file":    func(d string) error { return os.Chmod(d+"/package.json", 0o755|os.ModeSetgid) },
+		"a tree too deep":   func(d string) error { return os.MkdirAll(d+strings.Repeat("/d", maxPackageDepth+2), 0o755) },
+	} {
+		store, src := openStore(t), newDir(t)
+		npm(t, src)
+		if err := spoil(src); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if digest, refused := ingest(store, src, true, agree); refused == nil {
+			t.Errorf("%s: ingested as %s", name, digest)
+		}
+		if left, _ := os.ReadDir(store.Name()); len(left) != 0 {
+			t.Errorf("%s: %v stays in the store", name, left)
+		}
+	}
+	// The permitted twins: a link to a sibling, a dangling link, a directory with its group's bit.
+	store, src := openStore(t), newDir(t)
+	npm(t, src)
+	os.Symlink("package.json", src+"/sibling")
+	os.Symlink("missing", src+"/dangling")
+	os.Mkdir(src+"/shared", 0o755)
+	os.Chmod(src+"/shared", 0o755|os.ModeSetgid)
+	if _, refused := ingest(store, src, true, agree); refused != nil {
+		t.Error(refused)
+	}
+}
+
+func TestProgram_IsFoundOrRefused(t *testing.T) {
+	needRoot(t)
+	src := newDir(t)
+	npm(t, src)
+	tree, err := os.Open(src)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tree.Close()
+	os.Symlink("/bin/sh", src+"/out")
+	for program, ok := range map[string]bool{
+		"/package/node_modules/@s/server/index.js": true,
+		"/package/node_modules/.bin/server":        true,
+		"/package/package.json":                    false, // not executable
+		"/package/node_modules":                    false,
+		"/package/none":                            false,
+		"/package/out":                             false, // leaves the copy
+		"/usr/bin/env":                             true,
+		"/usr/bin/none":                            false,
+		"/etc/passwd":                              false,
+	} {
+		v := Revision{Command: []string{program, "/package/none.js"}}
+		warnings, refused := checkProgram(tree, &v)
+		if (refused == nil) != ok {
+			t.Errorf("%s: %v", program, refused)
+		}
+		if ok && len(warnings) != 1 {
+			t.Errorf("%s: warnings %q", program, warnings)
+		}
+		if ok && !strings.HasPrefix(program, "/package/") && (len(v.Recorded) != 1 || !strings.HasPrefix(v.Recorded[0], program+" sha256:")) {
+			t.Errorf("%s: recorded %q", program, v.Recorded)
+		}
+	}
+}
+
+func TestSweep_RemovesHalfCopiesAndWhatNobodyNames(t *testing.T) {
+	needRoot(t)
+	store := openStore(t)
+	for _, d := range []string{halfPrefix + "1", "used", "unused", "deleted"} {
+		os.MkdirAll(filepath.Join(store.Name(), d, "x"), 0o755)
+	}
+	f := newFacts(t0)
+	f.Servers = []Server{{Revisions: []Revision{{Package: "unused"}, {Package: "used"}}}, {Deleted: true, Revisions: []Revision{{Package: "deleted"}}}}
+	if err := sweepPackages(store, f); err != nil {
+		t.Fatal(err)
+	}
+	if left, _ := os.ReadDir(store.Name()); len(left) != 1 || left[0].Name() != "used" {
+		t.Fatalf("%v", left)
+	}
+}
