@@ -117,7 +117,6 @@ func New(cfg Config) *Bridge {
 // their readers are not waited for.
 func (b *Bridge) Run(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { shutdown(b.cfg.FD) })
-	defer stop()
 	err := b.link.tell(wire.Hello{Version: b.cfg.Version})
 	for err == nil {
 		var m wire.Down
@@ -126,9 +125,10 @@ func (b *Bridge) Run(ctx context.Context) error {
 			err = b.handle(m, fds)
 		}
 	}
+	stop()
 	b.end()
 	b.run.Wait()
-	closeOne(b.cfg.FD)
+	b.link.close()
 	if errors.Is(err, io.EOF) || errors.Is(err, errProbed) {
 		return nil
 	}

@@ -53,6 +53,8 @@ type authority struct {
 	done   chan error
 	cancel context.CancelFunc
 
+	sending sync.Mutex
+
 	mu       sync.Mutex
 	heard    []wire.Up
 	more     chan struct{} // closed and replaced at each message
@@ -63,7 +65,6 @@ type authority struct {
 	// admit decides; nil admits. It may return held to answer later by itself.
 	admit   func(wire.Admit) refusal.Code
 	noStart refusal.Code
-	starts  int
 	catalog map[ids.Connection][]byte
 }
 
@@ -98,7 +99,10 @@ func newAuthority(t *testing.T) *authority {
 			t.Error("the bridge did not end with its authority")
 		}
 		<-listening
+		a.sending.Lock()
 		_ = unix.Close(a.fd)
+		a.fd = -1 // what ends later must not tell the next test's bridge
+		a.sending.Unlock()
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		for _, cmd := range a.servers {
@@ -139,6 +143,8 @@ func (a *authority) tell(m wire.Down, fds ...int) {
 	if len(fds) > 0 {
 		rights = unix.UnixRights(fds...)
 	}
+	a.sending.Lock()
+	defer a.sending.Unlock()
 	for {
 		if err := unix.Sendmsg(a.fd, raw, rights, nil, unix.MSG_NOSIGNAL); err != unix.EINTR {
 			return
@@ -191,9 +197,6 @@ func (a *authority) hear(m wire.Up) {
 		a.tell(wire.ViewIs{Session: m.Session, Seq: m.Seq, Memfd: true}, fd)
 		_ = unix.Close(fd)
 	case wire.Start:
-		a.mu.Lock()
-		a.starts++
-		a.mu.Unlock()
 		if noStart != "" {
 			a.tell(wire.NotStarted{Seq: m.Seq, Session: m.Session, Connection: m.Connection, Code: noStart})
 			return
@@ -221,11 +224,14 @@ func (a *authority) hear(m wire.Up) {
 }
 
 func (a *authority) admitted(m wire.Admit) ids.Call {
-	a.mu.Lock()
-	call := ids.New[ids.Call](epoch, [10]byte{0: 2, 1: byte(m.Seq >> 24), 2: byte(m.Seq >> 16), 3: byte(m.Seq >> 8), 4: byte(m.Seq)})
-	a.mu.Unlock()
+	call := callOf(m.Seq)
 	a.tell(wire.Admitted{Seq: m.Seq, Call: call, DeadlineMs: 60_000})
 	return call
+}
+
+// callOf is the id that the authority gives to the call asked about under seq.
+func callOf(seq uint64) ids.Call {
+	return ids.New[ids.Call](epoch, [10]byte{0: 2, 1: byte(seq >> 24), 2: byte(seq >> 16), 3: byte(seq >> 8), 4: byte(seq)})
 }
 
 // start launches the fixture of conn with real pipes and hands over their ends.
@@ -296,7 +302,8 @@ func awaitIf[M wire.Up](a *authority, ok func(M) bool) M {
 		case <-more:
 		case <-late:
 			var none M
-			a.t.Fatalf("the bridge sent no such %T; it sent %+v", none, a.all())
+			heard := fmt.Sprintf("%+v", a.all())
+			a.t.Fatalf("the bridge sent no such %T; it last sent %s", none, heard[max(0, len(heard)-800):])
 		}
 	}
 }
@@ -319,6 +326,13 @@ func count[M wire.Up](a *authority) (n int) {
 		}
 	}
 	return n
+}
+
+// awaitCount waits until n messages of type M came.
+func awaitCount[M wire.Up](a *authority, n int) {
+	a.t.Helper()
+	seen := 0
+	awaitIf(a, func(M) bool { seen++; return seen == n })
 }
 
 // fence returns once the bridge has handled everything that was sent before.

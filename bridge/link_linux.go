@@ -29,6 +29,9 @@ func newLink(fd int) *link { return &link{fd: fd, recv: make([]byte, wire.MaxMes
 func (l *link) tell(m wire.Up) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.fd < 0 {
+		return io.ErrClosedPipe
+	}
 	raw, err := wire.EncodeUp(l.send[:0], m)
 	if err != nil {
 		return err
@@ -43,6 +46,15 @@ func (l *link) tell(m wire.Up) error {
 			return err
 		}
 	}
+}
+
+// close ends the link. Readers of tool servers may outlive it, and must not write to
+// whatever gets its number next.
+func (l *link) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	closeOne(l.fd)
+	l.fd = -1
 }
 
 // next waits for one message and the descriptors that belong to it. What does not fit
