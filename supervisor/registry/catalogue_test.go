@@ -1,9 +1,10 @@
 package registry
 
 import (
-	"fmt"
 	"strings"
 	"testing"
+
+	"pgregory.net/rapid"
 
 	"postern/policy/class"
 )
@@ -67,17 +68,24 @@ func TestAListThatIsNoListIsRefused(t *testing.T) {
 	}
 }
 
-func FuzzReadCatalogue(f *testing.F) {
-	f.Add([]byte(`[{"name":"x","inputSchema":{},"annotations":{"readOnlyHint":true}}]`))
-	f.Fuzz(func(t *testing.T, raw []byte) {
-		pins, err := ReadCatalogue(raw)
+// A property and not a fuzz target: instrumenting the store below this package
+// would take minutes.
+func TestAnyListMakesPinsThatCanBeTold(t *testing.T) {
+	pieces := rapid.SampledFrom([]string{"[", "]", "{", "}", ",", ":", `"name"`, `"x"`, `"y"`, `"inputSchema":{}`, `{"name":"x","inputSchema":{}}`, `{"name":"x"}`,
+		`"annotations":{"readOnlyHint":true}`, "null", "true", "1e999", `"\u0000"`, `"\ud800"`, "\xff", " ", `{"name":"(2)","inputSchema":{}}`, "{}"})
+	rapid.Check(t, func(t *rapid.T) {
+		raw := strings.Join(rapid.SliceOfN(pieces, 0, 30).Draw(t, "pieces"), "")
+		if rapid.Bool().Draw(t, "list") {
+			raw = "[" + strings.Join(rapid.SliceOfN(pieces, 0, 12).Draw(t, "items"), ",") + "]"
+		}
+		pins, err := ReadCatalogue([]byte(raw))
 		if err != nil {
 			return
 		}
 		seen := map[string]bool{}
 		for _, p := range pins {
 			if seen[p.Tool] || p.Tool == "" || p.Quarantine == "" && !Servable(p.Tool) {
-				t.Fatal(fmt.Sprintf("%+v", p))
+				t.Fatalf("%q: %+v", raw, p)
 			}
 			seen[p.Tool] = true
 		}
