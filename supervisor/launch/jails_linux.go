@@ -39,6 +39,10 @@ type running struct {
 	proc    *jail.Process
 	life    *life
 	scratch string // removed when it is gone
+
+	// told gets one value: whether the authority was told of the launch. Only then is it
+	// told of the end, and never before the launch: a jail may end at once.
+	told chan bool
 }
 
 // openLauncher opens the jails' side. The group carries the instance id: whoever
@@ -107,7 +111,7 @@ func (s *Supervisor) start(l *life, row order.JailRow, r jail.Request, scratch s
 	if l.ctx.Err() != nil {
 		return nil, errAuthorityGone
 	}
-	j := &running{row: row, life: l, scratch: scratch}
+	j := &running{row: row, life: l, scratch: scratch, told: make(chan bool, 1)}
 	r.Name = string(row.Jail)
 	r.UID, r.GID = row.UID, row.UID
 	proc, err := s.launcher.Launch(r)
@@ -142,8 +146,10 @@ func (s *Supervisor) watch(j *running) {
 	delete(s.jails, j.row.Jail)
 	s.mu.Unlock()
 	s.cfg.Log.Debug("jail ended", keyJail, j.row.Jail, keyKind, j.row.Kind, "status", exit.Code, "signal", exit.Signal, "oom", exit.OOM)
-	// An authority that has ended needs no report; another error ended it.
-	_ = j.life.a.send(order.Exited{Jail: j.row.Jail, Status: exit.Code, Signal: exit.Signal, OOM: exit.OOM, Forced: exit.Forced})
+	if <-j.told {
+		// An authority that has ended needs no report; another error ended it.
+		_ = j.life.a.send(order.Exited{Jail: j.row.Jail, Status: exit.Code, Signal: exit.Signal, OOM: exit.OOM, Forced: exit.Forced})
+	}
 	j.life.work.Done()
 	if !gone {
 		<-j.proc.Gone()
@@ -300,9 +306,56 @@ func (s *Supervisor) launchServer(l *life, kind string, project ids.Project, v R
 	return j, p, nil
 }
 
+// Bounds of looking at a directory: a file system that does not answer costs at most
+// maxLooks goroutines of its own project and nobody else's launch.
+const (
+	lookWait = 5 * time.Second
+	maxLooks = 8
+)
+
 // projectWorkspace opens a project's directory and proves everything about it on the
 // descriptor that is mounted.
 func (s *Supervisor) projectWorkspace(f Facts, p Project) (*jail.Workspace, error) {
+	busy := api.Refuse(refusal.Busy, "The file system of %q does not answer.", p.Workspace)
+	s.mu.Lock()
+	if s.looks[p.ID] >= maxLooks {
+		s.mu.Unlock()
+		return nil, busy
+	}
+	s.looks[p.ID]++
+	s.mu.Unlock()
+	type look struct {
+		w   *jail.Workspace
+		err error
+	}
+	seen, late := make(chan look), make(chan struct{})
+	go func() {
+		w, err := s.openProject(f, p)
+		s.mu.Lock()
+		if s.looks[p.ID]--; s.looks[p.ID] == 0 {
+			delete(s.looks, p.ID)
+		}
+		s.mu.Unlock()
+		select {
+		case <-late:
+			if w != nil {
+				w.Dir.Close()
+			}
+		case seen <- look{w, err}:
+		}
+	}()
+	timer := time.NewTimer(lookWait)
+	defer timer.Stop()
+	select {
+	case l := <-seen:
+		return l.w, l.err
+	case <-timer.C:
+		close(late)
+		return nil, busy
+	}
+}
+
+func (s *Supervisor) openProject(f Facts, p Project) (*jail.Workspace, error) {
 	owner, ok := f.accountByID(p.Owner)
 	if !ok || owner.Deleted {
 		return nil, api.Refuse(refusal.AccountDeleted, "%s.", p.Owner)

@@ -73,7 +73,7 @@ const (
 	restartFirst  = 250 * time.Millisecond
 	restartMost   = 30 * time.Second
 	restartForget = 60 * time.Second // of life after which the back-off starts anew
-	maxOrders     = 512              // in work at the same time
+	maxOrders     = 4096             // in work at the same time
 	maxLaunches   = 16               // in work at the same time
 	maxJails      = 4096             // alive at the same time
 	maxSocketPath = 100

@@ -58,11 +58,11 @@ func (s *Supervisor) readOrders(l *life) error {
 func (s *Supervisor) obey(l *life, m order.Up) {
 	switch m := m.(type) {
 	case order.LaunchBridge:
-		s.launch(l, m.Seq, func() (order.Launched, []*os.File, error) { return s.orderBridge(l, m) })
+		s.launch(l, m.Seq, func() (launched, error) { return s.orderBridge(l, m) })
 	case order.LaunchServer:
-		s.launch(l, m.Seq, func() (order.Launched, []*os.File, error) { return s.orderServer(l, m) })
+		s.launch(l, m.Seq, func() (launched, error) { return s.orderServer(l, m) })
 	case order.LaunchProbe:
-		s.launch(l, m.Seq, func() (order.Launched, []*os.File, error) { return s.orderProbe(l, m) })
+		s.launch(l, m.Seq, func() (launched, error) { return s.orderProbe(l, m) })
 	case order.Stop:
 		s.mu.Lock()
 		j := s.jails[m.Jail]
@@ -85,25 +85,39 @@ func (s *Supervisor) obey(l *life, m order.Up) {
 	}
 }
 
+// launched is a launch that worked: the jails, the first of them the one that was asked
+// for, and the files that go down with the answer.
+type launched struct {
+	jails []*running
+	files []*os.File
+}
+
 // launch bounds the launches in work and answers with the result.
-func (s *Supervisor) launch(l *life, seq uint64, do func() (order.Launched, []*os.File, error)) {
+func (s *Supervisor) launch(l *life, seq uint64, do func() (launched, error)) {
 	select {
 	case s.slots <- struct{}{}:
 		defer func() { <-s.slots }()
 	case <-l.ctx.Done():
 		return
 	}
-	is, files, err := do()
+	got, err := do()
 	if err != nil {
 		r := refusedAs(err, refusal.ServerUnavailable)
 		s.cfg.Log.Warn("not launched", keyCode, string(r.Code), keyText, r.Detail)
 		l.a.send(order.NotLaunched{Seq: seq, Code: r.Code, Text: cut(r.Detail)})
 		return
 	}
-	is.Seq = seq
-	l.a.send(is, files...)
-	for _, f := range files {
+	row := got.jails[0].row
+	m := order.Launched{Seq: seq, Jail: row.Jail, PID: row.PID, UID: row.UID}
+	if len(got.jails) > 1 {
+		m.Bridge = got.jails[1].row.Jail
+	}
+	l.a.send(m, got.files...)
+	for _, f := range got.files {
 		f.Close()
+	}
+	for _, j := range got.jails {
+		j.told <- true
 	}
 }
 
@@ -149,33 +163,33 @@ func (f Facts) liveRevision(server ids.Server, rev ids.Revision) (Revision, erro
 	return v, nil
 }
 
-func (s *Supervisor) orderBridge(l *life, m order.LaunchBridge) (order.Launched, []*os.File, error) {
+func (s *Supervisor) orderBridge(l *life, m order.LaunchBridge) (launched, error) {
 	f, _ := s.now()
 	p, err := f.liveProject(m.Project)
 	if err != nil {
-		return order.Launched{}, nil, err
+		return launched{}, err
 	}
 	j, wire, err := s.launchBridge(l, kindBridge, p.ID)
 	if err != nil {
-		return order.Launched{}, nil, err
+		return launched{}, err
 	}
-	return order.Launched{Jail: j.row.Jail, PID: j.row.PID, UID: j.row.UID}, []*os.File{wire}, nil
+	return launched{[]*running{j}, []*os.File{wire}}, nil
 }
 
-func (s *Supervisor) orderServer(l *life, m order.LaunchServer) (order.Launched, []*os.File, error) {
+func (s *Supervisor) orderServer(l *life, m order.LaunchServer) (launched, error) {
 	f, _ := s.now()
 	p, err := f.liveProject(m.Project)
 	if err != nil {
-		return order.Launched{}, nil, err
+		return launched{}, err
 	}
 	v, err := f.liveRevision(m.Server, m.Revision)
 	if err != nil {
-		return order.Launched{}, nil, err
+		return launched{}, err
 	}
 	task := ""
 	if v.Scope == "task" {
 		if _, err := ids.Parse[ids.Task](string(m.Task)); err != nil {
-			return order.Launched{}, nil, api.Refuse(refusal.TaskUnknown, "A server of scope task needs one: %v.", err)
+			return launched{}, api.Refuse(refusal.TaskUnknown, "A server of scope task needs one: %v.", err)
 		}
 		task = string(m.Task)
 	}
@@ -190,30 +204,31 @@ func (s *Supervisor) orderServer(l *life, m order.LaunchServer) (order.Launched,
 		return t, "", err
 	})
 	if err != nil {
-		return order.Launched{}, nil, err
+		return launched{}, err
 	}
-	return order.Launched{Jail: j.row.Jail, PID: j.row.PID, UID: j.row.UID}, pipes.mine[:], nil
+	return launched{[]*running{j}, pipes.mine[:]}, nil
 }
 
 // orderProbe starts a fresh bridge and the server in an empty directory. Neither knows
 // a project.
-func (s *Supervisor) orderProbe(l *life, m order.LaunchProbe) (order.Launched, []*os.File, error) {
+func (s *Supervisor) orderProbe(l *life, m order.LaunchProbe) (launched, error) {
 	f, _ := s.now()
 	v, err := f.liveRevision(m.Server, m.Revision)
 	if err != nil {
-		return order.Launched{}, nil, err
+		return launched{}, err
 	}
 	b, wire, err := s.launchBridge(l, kindProbe, "")
 	if err != nil {
-		return order.Launched{}, nil, err
+		return launched{}, err
 	}
 	j, pipes, err := s.launchServer(l, kindProbe, "", v, s.probeWorkspace)
 	if err != nil {
 		wire.Close()
+		b.told <- false
 		b.proc.Kill()
-		return order.Launched{}, nil, err
+		return launched{}, err
 	}
-	return order.Launched{Jail: j.row.Jail, PID: j.row.PID, UID: j.row.UID, Bridge: b.row.Jail}, append([]*os.File{wire}, pipes.mine[:]...), nil
+	return launched{[]*running{j, b}, append([]*os.File{wire}, pipes.mine[:]...)}, nil
 }
 
 // orderRetire writes the tombstone. It does not wait for the authority to take the new

@@ -41,6 +41,7 @@ type Supervisor struct {
 	facts    Facts
 	life     *life
 	jails    map[ids.Jail]*running
+	looks    map[ids.Project]int // directories that are being looked at
 	restarts int
 }
 
@@ -95,7 +96,7 @@ func open(cfg Config) (s *Supervisor, undo func(), err error) {
 	// and what others must be able to walk is not closed by accident.
 	unix.Umask(0o022)
 
-	s = &Supervisor{cfg: cfg, own: cfg.ownDirs(), jails: map[ids.Jail]*running{}, leases: newLeases(cfg.UIDs), slots: make(chan struct{}, maxLaunches)}
+	s = &Supervisor{cfg: cfg, own: cfg.ownDirs(), jails: map[ids.Jail]*running{}, looks: map[ids.Project]int{}, leases: newLeases(cfg.UIDs), slots: make(chan struct{}, maxLaunches)}
 	if s.file, err = openRootDir(cfg.RootDir); err != nil {
 		return nil, undo, err
 	}
