@@ -53,6 +53,7 @@ const (
 	StartWait      = 60 * time.Second // for a tool server, at most
 	CancelGrace    = time.Second      // for a server to confirm a cancellation
 	RelistPause    = time.Second      // between two lists after a server said that it changed
+	RestAfter      = 2 * time.Second  // without a call, until memory is given back
 	DenialsPerSec  = 20               // refused messages reported for one session
 	handshakeLeast = time.Second
 )
@@ -61,6 +62,7 @@ const (
 type Config struct {
 	FD      int    // the authority's SOCK_SEQPACKET socket, blocking; owned by the bridge
 	Version string // of Postern, told to both sides
+	Rest    func() // called when RestAfter passed since the last call ended; may be nil
 }
 
 // Bridge is one worker.
@@ -82,6 +84,7 @@ type Bridge struct {
 	open      int        // questions that the authority has not answered
 	waiting   []question // those beyond wire.MaxAsked
 	draining  bool
+	rest      *time.Timer
 	over      bool // Run is ending: nothing will be answered any more
 	heard     bool // any message at all
 }
@@ -127,6 +130,9 @@ func (b *Bridge) Run(ctx context.Context) error {
 	}
 	stop()
 	b.end()
+	if b.rest != nil {
+		b.rest.Stop()
+	}
 	b.run.Wait()
 	b.link.close()
 	if errors.Is(err, io.EOF) || errors.Is(err, errProbed) {
@@ -203,6 +209,18 @@ func (b *Bridge) handle(m wire.Down, fds []int) error {
 		b.mu.Unlock()
 	}
 	return nil
+}
+
+// restLocked starts the wait for rest when no call is left.
+func (b *Bridge) restLocked() {
+	if len(b.calls) > 0 || b.cfg.Rest == nil || b.over {
+		return
+	}
+	if b.rest == nil {
+		b.rest = time.AfterFunc(RestAfter, b.cfg.Rest)
+		return
+	}
+	b.rest.Reset(RestAfter)
 }
 
 func (b *Bridge) nextSeqLocked() uint64 {

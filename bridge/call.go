@@ -162,6 +162,7 @@ func (c *call) overLocked() {
 	}
 	if c.call != "" {
 		delete(c.s.b.calls, c.call)
+		c.s.b.restLocked()
 	}
 	if c.timer != nil {
 		c.timer.Stop()
@@ -201,7 +202,7 @@ func (c *call) refusal(code refusal.Code) []byte {
 		// The same words whether the name is another project's or nobody's.
 		return mcp.AppendError(nil, c.id, mcp.CodeInvalidParams, "Unknown tool: "+cut(c.name, mcp.MaxToolName), nil)
 	}
-	return mcp.AppendError(nil, c.id, row.Form.JSONRPC(), row.Sentence, nil)
+	return mcp.AppendError(nil, c.id, row.Form.JSONRPC(), row.Sentence, refusalData(row.Code))
 }
 
 func (b *Bridge) refused(m wire.Refused) {

@@ -75,7 +75,7 @@ func (s *session) sayNo(id mcp.Value, code refusal.Code) {
 	if n == 0 { // not a call, so no result could say it
 		n = refusal.ServerError.JSONRPC()
 	}
-	s.send(mcp.AppendError(nil, id, n, row.Sentence, nil))
+	s.send(mcp.AppendError(nil, id, n, row.Sentence, refusalData(row.Code)))
 	s.denied(code, "", requestID(id))
 }
 

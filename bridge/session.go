@@ -20,7 +20,8 @@ type session struct {
 	out *stream.Output // nil until the hand-over
 
 	// The rest is guarded by Bridge.mu.
-	conn       int // the lifeline; -1 once closed
+	conn       int  // the lifeline; -1 once closed
+	passed     bool // MCP runs on descriptors that were handed over, not on conn
 	ended      bool
 	reason     string
 	legacy     string               // the revision that initialize agreed on
@@ -78,9 +79,14 @@ func (s *session) endLocked(why string) {
 		return
 	}
 	s.ended, s.reason = true, cut(why, wire.MaxText)
-	if s.conn >= 0 {
-		shutdown(s.conn)
+	if s.conn < 0 {
+		return
 	}
+	if s.passed {
+		// The last line of a lifeline: without it the connector reports a bridge that died.
+		_ = sendAll(s.conn, mcp.AppendEnded(nil, s.reason))
+	}
+	shutdown(s.conn)
 }
 
 func (s *session) end(why string) {
@@ -110,16 +116,16 @@ func (s *session) serve() string {
 	}
 	std, err := handover(conn)
 	if err != nil {
-		_ = sendAll(conn, mcp.AppendError(nil, nil, mcp.CodeInvalidRequest, "hand-over: "+err.Error(), nil))
+		_ = sendAll(conn, mcp.AppendError(nil, nil, mcp.CodeInvalidRequest, "hand-over: "+err.Error(), refusalData(refusal.BadRequest)))
 		return "hand-over: " + err.Error()
 	}
 	out := stream.NewOutput(std.out, conn)
 	s.b.mu.Lock()
-	s.out = out
+	s.out, s.passed = out, std.in != conn
 	s.b.mu.Unlock()
 	why := s.read(stream.NewInput(std.in, conn, std.out, mcp.MaxLine, std.first))
 	// What waits for a slow reader is dropped: the session is over.
-	shutdown(conn) // wakes a writer that waits for the runtime
+	s.end(why) // wakes a writer that waits for the runtime
 	out.Close()
 	if std.in != conn {
 		closeAll([]int{std.in, std.out})
@@ -181,8 +187,13 @@ func (s *session) send(line []byte) bool {
 
 // refuse answers a message that was not acceptable, and reports it.
 func (s *session) refuse(f *mcp.Fault, tool string) {
-	s.send(mcp.AppendError(nil, f.ID, f.Code, f.Text(), nil))
+	s.send(mcp.AppendError(nil, f.ID, f.Code, f.Text(), refusalData(f.Refusal)))
 	s.denied(f.Refusal, tool, requestID(f.ID))
+}
+
+// refusalData is the data member of every error that says no in the table's words.
+func refusalData(code refusal.Code) mcp.Value {
+	return mcp.Value(`{"code":"` + string(code) + `","help":"` + code.Help() + `"}`)
 }
 
 // denied reports a refusal that the authority did not make itself, so that it is

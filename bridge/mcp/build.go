@@ -192,6 +192,13 @@ func AppendError(dst []byte, id Value, code int, message string, data Value) []b
 	return append(dst, '}', '}', '\n')
 }
 
+// AppendEnded appends the last line of a lifeline: why the session ended.
+func AppendEnded(dst []byte, reason string) []byte {
+	dst = append(dst, `{"postern":{"ended":`...)
+	dst = quote(dst, reason)
+	return append(dst, '}', '}', '\n')
+}
+
 func orNull(id Value) []byte {
 	if id == nil {
 		return []byte("null")
