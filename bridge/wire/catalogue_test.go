@@ -1,15 +1,18 @@
 package wire
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
-func TestDefinitionsAreReadAnew(t *testing.T) {
-	defs, err := Definitions([]byte(`[{"name":"a","annotations":{"readOnlyHint":true,"destructiveHint":"yes"},"x":1e400},{"name":"b","annotations":7}]`))
-	if err != nil || len(defs) != 2 || defs[0].ReadOnly != Yes || defs[0].Destructive != Unsaid || defs[1].ReadOnly != Unsaid || string(defs[1].Raw) != `{"name":"b","annotations":7}` {
-		t.Fatalf("%+v %v", defs, err)
+func TestDescribeCutsAServersWords(t *testing.T) {
+	title, text := Describe([]byte(`{"name":"a","title":"T","description":"` + strings.Repeat("d", MaxDescription+1) + `","annotations":{"title":"other"}}`))
+	if title != "T" || len(text) != MaxDescription {
+		t.Errorf("%q, %d bytes", title, len(text))
 	}
-	for _, bad := range []string{``, `{}`, `[1]`, `[{"name":""}]`, `[{"title":"a"}]`, `[{"name":"a"},{"name":"a"}]`, `[{"name":"a","name":"b"}]`, `[{"name":1}]`, `[{"name":"a"}`} {
-		if defs, err := Definitions([]byte(bad)); err == nil {
-			t.Errorf("%s was accepted: %+v", bad, defs)
+	for _, odd := range []string{``, `[]`, `{"title":7,"description":{}}`, `{"title":"a`} {
+		if title, text := Describe([]byte(odd)); title != "" || text != "" {
+			t.Errorf("%s: %q %q", odd, title, text)
 		}
 	}
 }

@@ -2,14 +2,13 @@ package gate
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"slices"
 
 	"postern/bridge/wire"
 	"postern/ids"
 	"postern/policy"
-	"postern/policy/class"
 	"postern/supervisor/registry"
+	"postern/supervisor/store"
 )
 
 // entry is one tool of a project's own connections, under the name a runtime
@@ -87,13 +86,15 @@ func (g *Gate) View(id ids.Session) []wire.Tool {
 // what was pinned again; nothing else follows from a bridge's catalogue. It
 // tells whether anything changed.
 func (g *Gate) Listed(conn ids.Connection, rev ids.Revision, data []byte) (bool, error) {
-	defs, err := wire.Definitions(data)
+	pins, err := registry.ReadCatalogue(data)
 	if err != nil {
 		return false, err
 	}
-	said := make(map[string]registryDigest, len(defs))
-	for _, d := range defs {
-		said[d.Tool] = sha256.Sum256(d.Raw)
+	said := make(map[string]store.Digest, len(pins))
+	for _, p := range pins {
+		if p.Quarantine == "" {
+			said[p.Tool] = p.Digest
+		}
 	}
 	drift := map[string]bool{}
 	if cat := g.reg.Catalogue(rev); cat != nil {
@@ -114,38 +115,19 @@ func (g *Gate) Listed(conn ids.Connection, rev ids.Revision, data []byte) (bool,
 	return changed, nil
 }
 
-type registryDigest = [sha256.Size]byte
-
-// Pins makes the pins of a probe's catalogue.
+// Pins makes the pins of a probe's catalogue: what it holds, and what the bridge
+// kept out of it.
 func Pins(data []byte, kept []wire.Quarantined) ([]registry.Pin, error) {
-	defs, err := wire.Definitions(data)
+	pins, err := registry.ReadCatalogue(data)
 	if err != nil {
 		return nil, err
 	}
-	out := make([]registry.Pin, 0, len(defs)+len(kept))
-	for _, d := range defs {
-		p := registry.Pin{Tool: d.Tool, Raw: d.Raw, Digest: sha256.Sum256(d.Raw), ReadOnly: claim(d.ReadOnly), Destructive: claim(d.Destructive)}
-		if !registry.Servable(d.Tool) {
-			p.Quarantine = "its name is not 1 to 64 letters, digits, '_', '-' and '.'"
-		}
-		out = append(out, p)
-	}
 	for _, q := range kept {
-		if q.Tool != "" && !slices.ContainsFunc(out, func(p registry.Pin) bool { return p.Tool == q.Tool }) {
-			out = append(out, registry.Pin{Tool: q.Tool, Quarantine: q.Reason})
+		if q.Tool != "" && !slices.ContainsFunc(pins, func(p registry.Pin) bool { return p.Tool == q.Tool }) {
+			pins = append(pins, registry.Pin{Tool: q.Tool, Quarantine: q.Reason})
 		}
 	}
-	return out, nil
-}
-
-func claim(h wire.Hint) uint8 {
-	switch h {
-	case wire.Yes:
-		return uint8(class.Yes)
-	case wire.No:
-		return uint8(class.No)
-	}
-	return uint8(class.Unsaid)
+	return pins, nil
 }
 
 // Describe reads the title and the description of a pinned definition, bounded.
