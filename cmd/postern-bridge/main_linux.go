@@ -29,7 +29,7 @@ func main() {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
 		version = info.Main.Version
 	}
-	if err := bridge.New(bridge.Config{FD: authorityFD, Version: version}).Run(context.Background()); err != nil {
+	if err := bridge.New(bridge.Config{FD: authorityFD, Version: version, Rest: debug.FreeOSMemory}).Run(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, "postern-bridge:", err)
 		os.Exit(1)
 	}
