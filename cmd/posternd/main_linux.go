@@ -46,15 +46,16 @@ const (
 )
 
 func main() {
-	json := os.Getenv("JOURNAL_STREAM") != ""
-	os.Clearenv()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	os.Exit(run(ctx, os.Args[1:], json, os.Stderr))
+	os.Exit(run(ctx, os.Args[1:], os.Stderr))
 }
 
-// run is the whole program: arguments in, exit status out.
-func run(ctx context.Context, args []string, json bool, errw io.Writer) int {
+// run is the whole program: arguments in, exit status out. It forgets the environment
+// first: children get none of it by name, and so none by mistake either.
+func run(ctx context.Context, args []string, errw io.Writer) int {
+	json := os.Getenv("JOURNAL_STREAM") != "" // systemd keeps lines: it sets this
+	os.Clearenv()
 	cfg, check, status := configure(args, errw)
 	if status != 0 {
 		return status

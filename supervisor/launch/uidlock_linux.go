@@ -22,14 +22,11 @@ const (
 // both be locked, whatever they begin with. The file's holder is told by flock, so a
 // file that a crash left behind locks nothing.
 func lockUIDs(dir string, r order.Range) (release func(), err error) {
-	gate, err := openLock(filepath.Join(dir, uidLockGate))
+	leave, err := enterGate(dir)
 	if err != nil {
 		return nil, err
 	}
-	defer gate.Close()
-	if err := unix.Flock(int(gate.Fd()), unix.LOCK_EX); err != nil { // held for microseconds, by root only
-		return nil, os.NewSyscallError("flock", err)
-	}
+	defer leave()
 	found, err := filepath.Glob(filepath.Join(dir, uidLockPrefix+"*"))
 	if err != nil {
 		return nil, err
@@ -60,7 +57,41 @@ func lockUIDs(dir string, r order.Range) (release func(), err error) {
 		f.Close()
 		return nil, fmt.Errorf("%q: %w", name, err)
 	}
-	return func() { os.Remove(name); f.Close() }, nil
+	return func() {
+		if leave, err := enterGate(dir); err == nil {
+			defer leave()
+		}
+		os.Remove(name)
+		f.Close()
+	}, nil
+}
+
+// enterGate waits for the lock under which locks are looked at, held for microseconds
+// and by root only. Whoever leaves last takes the file away, so one that was entered
+// counts only if it still has its name.
+func enterGate(dir string) (leave func(), err error) {
+	path := filepath.Join(dir, uidLockGate)
+	for {
+		gate, err := openLock(path)
+		if err != nil {
+			return nil, err
+		}
+		if err := unix.Flock(int(gate.Fd()), unix.LOCK_EX); err != nil {
+			gate.Close()
+			return nil, os.NewSyscallError("flock", err)
+		}
+		mine, err1 := gate.Stat()
+		named, err2 := os.Lstat(path)
+		if err1 == nil && err2 == nil && os.SameFile(mine, named) {
+			return func() {
+				if left, err := filepath.Glob(filepath.Join(dir, uidLockPrefix+"*")); err == nil && len(left) == 0 {
+					os.Remove(path)
+				}
+				gate.Close()
+			}, nil
+		}
+		gate.Close()
+	}
 }
 
 // errUIDRange is returned for a range that somebody else uses.
