@@ -39,7 +39,20 @@ func (l *Launcher) Launch(r Request) (*Process, error) {
 	release := func() { l.forget(r.Name) }
 	undo = append(undo, func() { release() })
 
-	if p.group, err = l.tree.New(r.Name, r.Limits); err != nil {
+	// The namespace for a workspace's ids takes a process to make, about as long
+	// as the group takes: both are made at once.
+	var ns *os.File
+	var nsErr error
+	mapped := make(chan struct{})
+	go func() {
+		defer close(mapped)
+		ns, nsErr = l.identities(r)
+	}()
+	p.group, err = l.tree.New(r.Name, r.Limits)
+	if <-mapped; ns != nil {
+		defer ns.Close()
+	}
+	if err != nil {
 		return nil, failed("cgroup", err)
 	}
 	undo = append(undo, func() {
@@ -48,9 +61,12 @@ func (l *Launcher) Launch(r Request) (*Process, error) {
 		}
 	})
 
+	if nsErr != nil {
+		return nil, failed("workspace", fmt.Errorf("user namespace: %w", nsErr))
+	}
 	b := builder{doc: document(r, filters)}
 	defer b.close()
-	if err := b.mounts(l.init, r); err != nil {
+	if err := b.mounts(r, ns); err != nil {
 		return nil, err
 	}
 	documentR, documentW, err := os.Pipe()
@@ -108,6 +124,15 @@ func (l *Launcher) Launch(r Request) (*Process, error) {
 	undo = nil
 	go p.watch()
 	return p, nil
+}
+
+// identities makes the user namespace that maps r's workspace, nil for none.
+func (l *Launcher) identities(r Request) (*os.File, error) {
+	if r.Workspace == nil {
+		return nil, nil
+	}
+	uids, gids := r.identities()
+	return userns(l.init, uids, gids)
 }
 
 // reserve takes a name for a new process.
@@ -182,7 +207,7 @@ func (b *builder) close() {
 // mounts makes the detached mounts of what a request brings along. They are
 // made here because a mount of another namespace cannot be copied: the source
 // descriptors are the launcher's.
-func (b *builder) mounts(init string, r Request) error {
+func (b *builder) mounts(r Request, ns *os.File) error {
 	detach := func(step string, src *os.File, kind uint32, a rootfs.Attr) (*os.File, error) {
 		if err := isKind(fd(src), kind); err != nil {
 			return nil, failed(step, err)
@@ -208,12 +233,6 @@ func (b *builder) mounts(init string, r Request) error {
 		}
 	}
 	if r.Workspace != nil {
-		uids, gids := r.identities()
-		ns, err := userns(init, uids, gids)
-		if err != nil {
-			return failed("workspace", fmt.Errorf("user namespace: %w", err))
-		}
-		defer ns.Close()
 		a := rootfs.Attr{ReadOnly: r.Workspace.ReadOnly, NoExec: true, Userns: fd(ns)}
 		b.workspace, err = detach("workspace", r.Workspace.Dir, unix.S_IFDIR, a)
 		if errors.Is(err, unix.EINVAL) {

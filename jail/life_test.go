@@ -118,9 +118,14 @@ func leavings(t *testing.T, l *Launcher) map[string]int {
 
 func TestJail5_FiftyCyclesLeaveNothing(t *testing.T) {
 	l := launcher(t)
+	uid, shared := uint32(leasedID+100_000), workspace(t)
 	cycle := func(i int) {
 		ws := i%2 == 0
 		r := request(t, map[bool]string{true: "static", false: "bridge"}[ws], "eof")
+		if r.UID, r.GID = uid, uid; ws { // the same ids, as leases come back
+			r.Workspace.Dir.Close()
+			r.Workspace = shared
+		}
 		p, err := l.Launch(r)
 		if err != nil {
 			t.Fatal(err)
@@ -132,9 +137,6 @@ func TestJail5_FiftyCyclesLeaveNothing(t *testing.T) {
 		}
 		gone(t, p)
 		r.Program.Close()
-		if ws {
-			r.Workspace.Dir.Close()
-		}
 	}
 	cycle(0)
 	cycle(1)
