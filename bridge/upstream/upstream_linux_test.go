@@ -1,0 +1,252 @@
+package upstream
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"postern/bridge/mcp"
+)
+
+const patience = 10 * time.Second
+
+// peer plays the tool server on the other ends of real pipes.
+type peer struct {
+	t      *testing.T
+	s      *Server
+	in     *bufio.Reader
+	stdin  *os.File
+	out    *os.File
+	errs   *os.File
+	done   chan error
+	change chan struct{}
+}
+
+func newPeer(t *testing.T) *peer {
+	t.Helper()
+	var in, out, errs [2]int
+	for _, p := range []*[2]int{&in, &out, &errs} {
+		if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := &peer{t: t, done: make(chan error, 1), change: make(chan struct{}, 16)}
+	p.stdin, p.out, p.errs = os.NewFile(uintptr(in[0]), ""), os.NewFile(uintptr(out[1]), ""), os.NewFile(uintptr(errs[1]), "")
+	p.in = bufio.NewReader(p.stdin)
+	p.s = New(Config{Stdin: in[1], Stdout: out[0], Stderr: errs[0], Version: "test", Changed: func() { p.change <- struct{}{} }})
+	go func() { p.done <- p.s.Run() }()
+	t.Cleanup(func() {
+		_ = p.out.Close()
+		_ = p.errs.Close()
+		<-p.done
+		_ = p.stdin.Close()
+	})
+	return p
+}
+
+func (p *peer) say(format string, args ...any) {
+	if _, err := fmt.Fprintf(p.out, format+"\n", args...); err != nil {
+		p.t.Error(err)
+	}
+}
+
+func (p *peer) hears(want string) {
+	p.t.Helper()
+	line, err := p.in.ReadString('\n')
+	if err != nil || strings.TrimSuffix(line, "\n") != want {
+		p.t.Fatalf("the server heard %q, %v; want %q", line, err, want)
+	}
+}
+
+// probe is one call that writes down what it is told.
+type probe struct{ told chan string }
+
+func newProbe() *probe { return &probe{make(chan string, 1000)} }
+
+func (p *probe) Answer(a *mcp.Answer, _ int, err error) {
+	if err != nil {
+		p.told <- err.Error()
+		return
+	}
+	p.told <- string(mcp.Peer{}.AppendAnswer(nil, mcp.Value("0"), a))
+}
+
+func (p *probe) Progress(m []mcp.Member) { p.told <- "progress " + string(mcp.Find(m, "progress")) }
+
+func (p *probe) want(t *testing.T, want string) {
+	t.Helper()
+	select {
+	case got := <-p.told:
+		if strings.TrimSuffix(got, "\n") != want {
+			t.Fatalf("told %q, want %q", got, want)
+		}
+	case <-time.After(patience):
+		t.Fatalf("told nothing, want %q", want)
+	}
+}
+
+func (p *peer) call() (int64, *probe) {
+	p.t.Helper()
+	id, c := p.s.NextID(), newProbe()
+	line := fmt.Sprintf(`{"id":%d}`, id)
+	if err := p.s.Call(id, []byte(line+"\n"), c); err != nil {
+		p.t.Fatal(err)
+	}
+	p.hears(line)
+	return id, c
+}
+
+const result = `{"jsonrpc":"2.0","id":%d,"result":{"n":%d}}`
+
+func told(n int) string { return fmt.Sprintf(result, 0, n) }
+
+func TestUpstream1_AnAnswerEndsItsOwnCall(t *testing.T) {
+	p := newPeer(t)
+	one, c1 := p.call()
+	two, c2 := p.call()
+	p.say(`{"jsonrpc":"2.0","id":"%d","result":{}}`, one)
+	p.say(`{"jsonrpc":"2.0","id":null,"result":{}}`)
+	p.say(`{"jsonrpc":"2.0","id":999,"result":{}}`)
+	p.say(`{"jsonrpc":"2.0","id":%d.0,"result":{}}`, one)
+	p.say(result, two, 2)
+	p.say(result, two, 3)
+	p.say(result, one, 1)
+	c2.want(t, told(2))
+	c1.want(t, told(1))
+	if len(c1.told)+len(c2.told) != 0 {
+		t.Error("a call was told more than its answer")
+	}
+	if n := p.s.Counts().Unmatched; n != 5 {
+		t.Errorf("%d answers were dropped, want 5", n)
+	}
+}
+
+func TestUpstream2_ProgressComesBeforeTheAnswerOnly(t *testing.T) {
+	p := newPeer(t)
+	id, c := p.call()
+	note := `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%d,"progress":%d}}`
+	p.say(note, id, 1)
+	p.say(note, id+1, 2)
+	p.say(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"%d","progress":3}}`, id)
+	p.say(result, id, 1)
+	p.say(note, id, 4)
+	c.want(t, "progress 1")
+	c.want(t, told(1))
+	_, last := p.call()
+	p.say(result, id+1, 5)
+	last.want(t, told(5))
+	if len(c.told) != 0 {
+		t.Errorf("told %q after the answer", <-c.told)
+	}
+}
+
+func TestUpstream3_TheEndEndsEveryCallAtOnce(t *testing.T) {
+	p := newPeer(t)
+	_, c1 := p.call()
+	_, c2 := p.call()
+	_, _ = p.errs.WriteString(strings.Repeat("noise ", MaxStderr) + "the last words")
+	_ = p.out.Close()
+	c1.want(t, ErrExited.Error())
+	c2.want(t, ErrExited.Error())
+	if err := p.s.Call(p.s.NextID(), []byte("{}\n"), newProbe()); !errors.Is(err, ErrExited) {
+		t.Errorf("a later call: %v", err)
+	}
+	_ = p.errs.Close()
+	<-p.done
+	p.done <- nil
+	if got := p.s.Stderr(); len(got) != MaxStderr || !strings.HasSuffix(string(got), "the last words") {
+		t.Errorf("%d bytes of stderr: …%s", len(got), got[max(0, len(got)-20):])
+	}
+}
+
+func TestUpstream4_ABadLineEndsAtMostOneCall(t *testing.T) {
+	p := newPeer(t)
+	_, quiet := p.call()
+	for _, line := range []string{"", "banner", "\x00\x01", "[1]", "42", `{"unfinished`} {
+		p.say("%s", line)
+	}
+	for _, c := range []struct{ line, told string }{
+		{`{"id":%d}`, ErrAnswer.Error()},
+		{`{"id":%d,"result":7}`, ErrAnswer.Error()},
+		{`{"id":%d,"error":7}`, ErrAnswer.Error()},
+		{`{"id":%d,"result":{},"result":{}}`, ErrAnswer.Error()},
+		{`{"id":%d,"result":{},"error":{"code":1,"message":"m"}}`, ErrAnswer.Error()},
+		{"{\"id\":%d,\"result\":{\"a\":\"\xff\"}}", ErrAnswer.Error()},
+		{`{"id":%d,"result":{"a":"` + strings.Repeat("x", mcp.MaxLine) + `"}}`, ErrTooLong.Error()},
+		{`{"result":{"a":"` + strings.Repeat("x", mcp.MaxLine) + `"},"id":%d}`, ErrTooLong.Error()},
+		{`{"id":%d,"result":{"a":"\ud800","b":1,"b":2}}`, `{"jsonrpc":"2.0","id":0,"result":{"a":"\ud800","b":1,"b":2}}`},
+	} {
+		id, call := p.call()
+		p.say(c.line, id)
+		call.want(t, c.told)
+	}
+	if len(quiet.told) != 0 {
+		t.Errorf("another call was told %q", <-quiet.told)
+	}
+	if n := p.s.Counts(); n.Noise != 6 || n.TooLong != 2 {
+		t.Errorf("counted %+v", n)
+	}
+	// A bad line without an id can only belong to the one call that is in flight.
+	p.say(`{"result":7}`)
+	quiet.want(t, ErrAnswer.Error())
+}
+
+func TestUpstream5_TheServerLearnsNothingOfTheRuntime(t *testing.T) {
+	p := newPeer(t)
+	opened := make(chan error, 1)
+	go func() {
+		l, err := p.s.Open(time.Now().Add(patience))
+		if err == nil && len(l.Tools) != 1 {
+			err = fmt.Errorf("listing %+v", l)
+		}
+		opened <- err
+	}()
+	p.hears(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"postern","version":"test"}}}`)
+	p.say(`{"jsonrpc":"2.0","id":"r","method":"roots/list"}`)
+	p.hears(`{"jsonrpc":"2.0","id":"r","error":{"code":-32601,"message":"not offered to tool servers"}}`)
+	p.say(`{"jsonrpc":"2.0","id":5,"method":"ping"}`)
+	p.hears(`{"jsonrpc":"2.0","id":5,"result":{}}`)
+	p.say(`{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2024-11-05","capabilities":{},"serverInfo":{"name":"x","version":"1"}}}`)
+	p.hears(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	p.hears(`{"jsonrpc":"2.0","id":2,"method":"tools/list","params":{}}`)
+	p.say(`{"jsonrpc":"2.0","id":2,"result":{"tools":[{"name":"a","inputSchema":{"type":"object"}}]}}`)
+	if err := <-opened; err != nil {
+		t.Error(err)
+	}
+	p.say(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+	select {
+	case <-p.change:
+	case <-time.After(patience):
+		t.Error("the change was not told")
+	}
+}
+
+func TestCancel_WithdrawsWhatTheServerCouldNotSee(t *testing.T) {
+	p := newPeer(t)
+	big := append([]byte(strings.Repeat("x", 1<<20)), '\n') // fills the pipe: nobody reads
+	if err := p.s.Call(p.s.NextID(), big, newProbe()); err != nil {
+		t.Fatal(err)
+	}
+	id, c := p.s.NextID(), newProbe()
+	if err := p.s.Call(id, []byte("second\n"), c); err != nil {
+		t.Fatal(err)
+	}
+	if !p.s.Cancel(id, "") {
+		t.Error("the waiting call was not withdrawn")
+	}
+	if p.s.Cancel(id, "") || p.s.Forget(id) || len(c.told) != 0 {
+		t.Error("the withdrawn call is still known")
+	}
+	first := int64(1)
+	if p.s.Cancel(first, "why") {
+		t.Error("a call that had begun was withdrawn")
+	}
+	p.hears(strings.TrimSuffix(string(big), "\n"))
+	p.hears(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1,"reason":"why"}}`)
+}
