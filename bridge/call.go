@@ -48,6 +48,7 @@ type call struct {
 	code     refusal.Code
 	returned bool
 	timer    *time.Timer
+	again    []byte // the runtime's line, where a view older than a grant may have misled us; asked once more
 }
 
 // begin takes the short way where the route is known and the server runs, and
@@ -65,6 +66,7 @@ func (c *call) begin(m *mcp.Message, line []byte) {
 		own := bytes.Clone(line)
 		b.run.Go(func() { c.beginSlowly(own) })
 	case !known || !t.Callable:
+		c.again = bytes.Clone(line)
 		c.ask(m, t, nil)
 	default:
 		c.ask(m, t, in)
@@ -209,14 +211,26 @@ func (b *Bridge) refused(m wire.Refused) {
 	b.mu.Lock()
 	c := b.asked[m.Seq]
 	delete(b.asked, m.Seq)
+	var again []byte
+	code := m.Code
 	if c != nil {
 		c.overLocked()
+		if code == refusal.StaleSelector {
+			code = refusal.Busy // what the runtime hears if a second look does not help
+			if again, c.again = c.again, nil; again != nil && !c.gone {
+				c.phase, c.s.routes = waiting, nil
+				c.s.generation++
+			}
+		}
 	}
 	next := b.answeredLocked()
 	b.mu.Unlock()
 	b.tellNext(next)
-	if c != nil && c.settle() {
-		c.s.send(c.refusal(m.Code))
+	switch {
+	case again != nil:
+		b.run.Go(func() { c.beginSlowly(again) })
+	case c != nil && c.settle():
+		c.s.send(c.refusal(code))
 	}
 }
 

@@ -209,7 +209,8 @@ type (
 		Call       ids.Call `json:"call"`
 		DeadlineMs int64    `json:"deadline_ms"`
 	}
-	// Refused answers Admit with a code of the table.
+	// Refused answers Admit with a code of the table. StaleSelector means that the
+	// bridge's view is older than a change: it looks again and asks once more.
 	Refused struct {
 		Seq  uint64       `json:"seq"`
 		Code refusal.Code `json:"code"`
@@ -261,6 +262,9 @@ func (Drain) down() string      { return "Drain" }
 // ErrTooLong is returned by EncodeUp and EncodeDown for a message over MaxMessage.
 var ErrTooLong = errors.New("message exceeds the wire's limit")
 
+// verbatim keeps the strings of a tool's definition as its server wrote them.
+var verbatim = jsontext.PreserveRawStrings(true)
+
 // EncodeUp returns m as one datagram, appended to buf.
 func EncodeUp(buf []byte, m Up) ([]byte, error) { return encode(buf, m.up(), m) }
 
@@ -271,7 +275,7 @@ func encode(buf []byte, name string, m any) ([]byte, error) {
 	start := len(buf)
 	buf = append(buf, name...)
 	buf = append(buf, ' ')
-	raw, err := json.Marshal(m)
+	raw, err := json.Marshal(m, verbatim)
 	if err != nil {
 		return buf[:start], fmt.Errorf("encode %s: %w", name, err)
 	}
@@ -377,7 +381,7 @@ func DecodeDown(b []byte) (Down, error) {
 }
 
 // EncodeTools and DecodeTools are the document of ViewIs' memfd.
-func EncodeTools(tools []Tool) ([]byte, error) { return json.Marshal(tools) }
+func EncodeTools(tools []Tool) ([]byte, error) { return json.Marshal(tools, verbatim) }
 
 // DecodeTools reads it strictly.
 func DecodeTools(raw []byte) ([]Tool, error) {

@@ -32,7 +32,7 @@ func downs() []Down {
 	ses, con, jal, cal := ids.New[ids.Session](now, [10]byte{1}), ids.New[ids.Connection](now, [10]byte{2}), ids.New[ids.Jail](now, [10]byte{3}), ids.New[ids.Call](now, [10]byte{4})
 	return []Down{
 		Session{Session: ses}, SessionEnd{Session: ses, Code: refusal.TaskEnded},
-		ViewIs{Session: ses, Seq: 3, Tools: []Tool{{Name: "a", Connection: con, Tool: "a", Callable: true, Definition: jsontext.Value(`{"name":"a","x":12345678901234567890}`)}}},
+		ViewIs{Session: ses, Seq: 3, Tools: []Tool{{Name: "a", Connection: con, Tool: "a", Callable: true, Definition: jsontext.Value(`{"name":"a","x":12345678901234567890,"y":"\u2028 \ud83d\ude00 \u0000"}`)}}},
 		Started{Connection: con, Instance: jal, Revision: ids.New[ids.Revision](now, [10]byte{}), StartMs: 5},
 		NotStarted{Seq: 1, Session: ses, Connection: con, Code: refusal.ServerUnavailable, Text: "x"},
 		Exited{Connection: con, Instance: jal, How: "exit 0"}, Admitted{Seq: 1, Call: cal, DeadlineMs: 60000},
