@@ -22,6 +22,7 @@ type request struct {
 	peer *peer.Peer
 	api.Request
 	progress func(text string)
+	then     func(l *life) // done with a committed change while no other can happen
 }
 
 // version is what the build knows of itself.
@@ -57,6 +58,9 @@ func (s *Supervisor) changing(r request, rule func(f Facts) (Facts, *api.Refusal
 		return refusedAs(err, refusal.StoreUnavailable)
 	}
 	s.cfg.Log.Info("root facts changed", keyAction, r.Action, keyFacts, g.Version)
+	if _, l := s.now(); r.then != nil && l != nil {
+		r.then(l)
+	}
 	return nil
 }
 
@@ -110,6 +114,12 @@ func (s *Supervisor) projectAdd(r request) (any, *api.Refusal) {
 	}
 	var made Project
 	var warnings []string
+	r.then = func(l *life) {
+		if err := s.giveProject(l, made.ID); err != nil {
+			s.cfg.Log.Error("no project socket", keyError, err, keyProject, made.ID)
+			warnings = append(warnings, fmt.Sprintf("its socket is made when the authority starts again: %v", err))
+		}
+	}
 	refused = s.changing(r, func(f Facts) (Facts, *api.Refusal) {
 		g, project, owner, refused := f.addProject(p, time.Now())
 		if refused != nil {
@@ -123,14 +133,6 @@ func (s *Supervisor) projectAdd(r request) (any, *api.Refusal) {
 	})
 	if refused != nil {
 		return nil, refused
-	}
-	if !r.DryRun {
-		if _, l := s.now(); l != nil {
-			if err := s.giveProject(l, made.ID); err != nil {
-				s.cfg.Log.Error("no project socket", keyError, err, keyProject, made.ID)
-				warnings = append(warnings, fmt.Sprintf("its socket is made when the authority starts again: %v", err))
-			}
-		}
 	}
 	return projectResult(made, warnings), nil
 }
@@ -171,7 +173,7 @@ func (s *Supervisor) bindWorkspace(f Facts, p *Project, owner order.Account, dry
 		return refuse(err)
 	}
 	p.OwnerUID = uid
-	warnings := foreign(dir, uid)
+	warnings := foreign(dir, uid, groupsOf(uid, gid))
 	if dry {
 		return warnings, nil
 	}

@@ -168,10 +168,10 @@ const (
 	maxForeign  = 8
 )
 
-// foreign lists files of a workspace that belong to neither uid nor gid: inside the
-// jail they are nobody's. It looks at no more than maxLookedAt names, does not follow
+// foreign lists files of a workspace that belong to another uid, or to none of gids:
+// inside the jail they are nobody's. It looks at no more than maxLookedAt names, does not follow
 // links, and does not enter other file systems.
-func foreign(root *os.File, uid uint32) []string {
+func foreign(root *os.File, uid uint32, gids []uint32) []string {
 	var out []string
 	looked := 0
 	var dev uint64
@@ -193,8 +193,11 @@ func foreign(root *os.File, uid uint32) []string {
 				continue
 			}
 			path := filepath.Join(at, name)
-			if st.Uid != uid {
+			switch {
+			case st.Uid != uid:
 				out = append(out, fmt.Sprintf("%q belongs to uid %d and is nobody's inside the jail", path, st.Uid))
+			case !slices.Contains(gids, st.Gid):
+				out = append(out, fmt.Sprintf("%q belongs to gid %d, which is nobody's inside the jail", path, st.Gid))
 			}
 			if st.Mode&unix.S_IFMT != unix.S_IFDIR || st.Dev != dev || depth >= maxDepth {
 				continue

@@ -3,6 +3,7 @@ package launch
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -255,13 +256,16 @@ func TestWorkspace_FilesOfOthersAreListed(t *testing.T) {
 	os.Mkdir(filepath.Join(dir, "sub"), 0o755)
 	os.WriteFile(filepath.Join(dir, "mine"), nil, 0o644)
 	os.WriteFile(filepath.Join(dir, "sub", "theirs"), nil, 0o644)
+	os.WriteFile(filepath.Join(dir, "group"), nil, 0o644)
 	for path, uid := range map[string]int{"": 1000, "sub": 1000, "mine": 1000, "sub/theirs": 1001} {
-		os.Chown(filepath.Join(dir, path), uid, uid)
+		os.Chown(filepath.Join(dir, path), uid, 1000)
 	}
+	os.Chown(filepath.Join(dir, "group"), 1000, 1002)
 	f, _ := os.Open(dir)
 	defer f.Close()
-	got := foreign(f, 1000)
-	if len(got) != 1 || !contains(got[0], `"sub/theirs"`) || !contains(got[0], "1001") {
+	got := foreign(f, 1000, []uint32{1000})
+	slices.Sort(got)
+	if len(got) != 2 || !contains(got[0], `"group"`) || !contains(got[0], "1002") || !contains(got[1], `"sub/theirs"`) || !contains(got[1], "1001") {
 		t.Fatalf("%q", got)
 	}
 }

@@ -664,7 +664,16 @@ func TestRepeat_C118_StartsAndStopsLeaveTheSameNumberOfEverything(t *testing.T) 
 	for range 30 {
 		cycle()
 	}
-	waitFor(t, "as many descriptors as before", func() bool { return count(t) <= before })
+	defer func() {
+		if t.Failed() {
+			fds, _ := filepath.Glob("/proc/self/fd/*")
+			for _, fd := range fds {
+				to, _ := os.Readlink(fd)
+				t.Logf("%s → %s", fd, to)
+			}
+		}
+	}()
+	waitFor(t, fmt.Sprintf("%d descriptors as before", before), func() bool { return count(t) <= before })
 	if m := r.must(api.RootStatus, struct{}{}); m["jails"].(float64) != 0 {
 		t.Errorf("%v", m)
 	}
