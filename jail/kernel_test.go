@@ -101,6 +101,15 @@ func TestForkProfileHasAReaper(t *testing.T) {
 		t.Errorf("exit %+v, want 7", e)
 	}
 
+	// One child that uses up the memory ends the whole jail.
+	hungry := forking("forks=5", "child=bomb", "sleep")
+	hungry.Limits.MemoryBytes = 96 << 20
+	p = start(t, l, hungry)
+	gone(t, p.Process)
+	if e := p.Exit(); !e.OOM || e.Forced {
+		t.Errorf("exit %+v, want OOM", e)
+	}
+
 	// A storm that ignores everything is killed as a whole.
 	p = start(t, l, forking("forks=40", "spin"))
 	if got := p.line(t); got != "forks DATA 40" {

@@ -55,7 +55,18 @@ func (l *Launcher) Launch(r Request) (*Process, error) {
 	if err != nil {
 		return nil, failed("cgroup", err)
 	}
+	if r.Profile.Fork {
+		// With one process the kernel's victim is the jail; with more the rest
+		// must be ended too.
+		if p.oom, err = p.group.OOMEvents(); err != nil {
+			p.group.Remove()
+			return nil, failed("cgroup", err)
+		}
+	}
 	undo = append(undo, func() {
+		if p.oom != nil {
+			p.oom.Close()
+		}
 		if p.group.Remove() != nil {
 			release = func() {} // still in use: the name stays taken
 		}
@@ -122,6 +133,9 @@ func (l *Launcher) Launch(r Request) (*Process, error) {
 		return nil, err
 	}
 	undo = nil
+	if p.oom != nil {
+		go p.watchOOM()
+	}
 	go p.watch()
 	return p, nil
 }

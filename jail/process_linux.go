@@ -14,6 +14,7 @@ type Process struct {
 	launcher *Launcher
 	name     string
 	group    *cgroup.Group
+	oom      *os.File // readable when memory is used up; nil where nobody need watch
 	process  *os.Process
 	done     chan struct{} // the first process has ended, exit is set
 	gone     chan struct{} // nothing is left
@@ -21,6 +22,7 @@ type Process struct {
 	mu      sync.Mutex
 	removed bool // the group is being removed: its files must not be used
 	forced  bool
+	starved bool // memory was used up
 	exit    Exit
 }
 
@@ -134,6 +136,20 @@ func (p *Process) end() {
 	p.group.Kill()
 }
 
+// watchOOM ends the whole jail when its memory is used up.
+func (p *Process) watchOOM() {
+	if _, err := p.oom.Read(make([]byte, 8)); err != nil {
+		return // closed: the jail has ended otherwise
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.removed {
+		p.starved = true
+		p.process.Kill()
+		p.group.Kill()
+	}
+}
+
 // watch waits for the end of process 1, by which time the kernel has reaped
 // every other process of its namespace, and removes the group.
 func (p *Process) watch() {
@@ -150,11 +166,14 @@ func (p *Process) watch() {
 		}
 	}
 	p.mu.Lock()
-	exit.OOM = p.group.OOMKilled()
+	exit.OOM = p.starved || p.group.OOMKilled()
 	exit.Forced = p.forced
 	p.removed = true
 	p.exit = exit
 	p.mu.Unlock()
+	if p.oom != nil {
+		p.oom.Close() // ends watchOOM, and comes before the removal
+	}
 	close(p.done)
 
 	// A group that cannot be removed now is tried again while the launcher

@@ -72,8 +72,12 @@ func TestLandlock2_WhatNoRuleNamesIsRefused(t *testing.T) {
 		{Path: filepath.Join(dir, "read"), Read: true},
 		{Path: filepath.Join(dir, "write"), Read: true, Write: true},
 		{Path: filepath.Join(dir, "absent"), Read: true, Optional: true},
+		{Path: dir, List: true},
 	}
 	restricted(t, rules, func() {
+		if err := open(filepath.Join(dir, "none"), unix.O_RDONLY|unix.O_DIRECTORY); err != nil {
+			t.Errorf("listing, which has a rule: %v", err)
+		}
 		for path, want := range map[string]error{"read/f": nil, "write/f": nil, "none/f": unix.EACCES} {
 			if err := open(filepath.Join(dir, path), unix.O_RDONLY); err != want {
 				t.Errorf("read %s: %v, want %v", path, err, want)

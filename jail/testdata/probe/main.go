@@ -330,6 +330,13 @@ var probes = map[string]func(name, arg string){
 		}
 		data(name, started)
 	},
+	"child": func(name, arg string) { // one child that runs another probe
+		p, err := os.StartProcess("/program", []string{"/program", arg}, &os.ProcAttr{Env: []string{}, Files: []*os.File{nil, nil, nil}})
+		if err == nil {
+			p.Release()
+		}
+		result(name, errno(err))
+	},
 	"orphan": func(_, _ string) { signal.Ignore(syscall.SIGTERM, syscall.SIGHUP); time.Sleep(time.Hour) },
 }
 
