@@ -71,7 +71,7 @@ type Launcher struct {
 	ended chan struct{}
 
 	mu      sync.Mutex
-	live    map[string]*Process
+	live    map[string]*Process // by name; nil while it is being launched
 	filters map[string][][]byte // by digest of the profile
 	closed  bool
 }
@@ -120,7 +120,9 @@ func (l *Launcher) Close() error {
 	l.closed = true
 	var live []*Process
 	for _, p := range l.live {
-		live = append(live, p)
+		if p != nil {
+			live = append(live, p)
+		}
 	}
 	l.mu.Unlock()
 

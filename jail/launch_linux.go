@@ -25,10 +25,10 @@ func (l *Launcher) Launch(r Request) (*Process, error) {
 	if err != nil {
 		return nil, failed("filters", err)
 	}
-	p, err := l.reserve(r.Name)
-	if err != nil {
+	if err := l.reserve(r.Name); err != nil {
 		return nil, failed("request", err)
 	}
+	p := &Process{launcher: l, name: r.Name, done: make(chan struct{}), gone: make(chan struct{})}
 	// What is acquired is undone in reverse, unless the program runs.
 	var undo []func()
 	defer func() {
@@ -132,6 +132,9 @@ func (l *Launcher) Launch(r Request) (*Process, error) {
 	if err := await(failureR); err != nil {
 		return nil, err
 	}
+	if err := l.admit(p); err != nil {
+		return nil, failed("request", err)
+	}
 	undo = nil
 	if p.oom != nil {
 		go p.watchOOM()
@@ -149,19 +152,30 @@ func (l *Launcher) identities(r Request) (*os.File, error) {
 	return userns(l.init, uids, gids)
 }
 
-// reserve takes a name for a new process.
-func (l *Launcher) reserve(name string) (*Process, error) {
+// reserve takes a name; until admit it has no process.
+func (l *Launcher) reserve(name string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
-		return nil, os.ErrClosed
+		return os.ErrClosed
 	}
 	if _, taken := l.live[name]; taken {
-		return nil, fmt.Errorf("name %q is in use", name)
+		return fmt.Errorf("name %q is in use", name)
 	}
-	p := &Process{launcher: l, name: name, done: make(chan struct{}), gone: make(chan struct{})}
-	l.live[name] = p
-	return p, nil
+	l.live[name] = nil
+	return nil
+}
+
+// admit makes p one of those that Close ends. It refuses once Close has begun,
+// so that no launch slips past it.
+func (l *Launcher) admit(p *Process) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return os.ErrClosed
+	}
+	l.live[p.name] = p
+	return nil
 }
 
 func (l *Launcher) forget(name string) {

@@ -281,6 +281,36 @@ func TestJail2_JailsOutliveTheThreadThatAskedForThem(t *testing.T) {
 	}
 }
 
+// Close during launches: none of them is left running, none blocks.
+func TestCloseDuringLaunchesLeavesNothing(t *testing.T) {
+	l := launcher(t)
+	var wg sync.WaitGroup
+	started := make(chan struct{}, 24)
+	for range 12 {
+		r := request(t, "bridge", "spin")
+		wg.Go(func() {
+			defer func() { started <- struct{}{} }()
+			p, err := l.Launch(r)
+			if err != nil {
+				if !errors.Is(err, os.ErrClosed) && !strings.Contains(err.Error(), "closed") {
+					t.Error(err)
+				}
+				return
+			}
+			started <- struct{}{}
+			gone(t, p)
+		})
+	}
+	<-started
+	if err := errors.Join(l.Close(), l.Close()); err != nil {
+		t.Error(err)
+	}
+	wg.Wait()
+	if _, err := l.Launch(request(t, "bridge", "exit=0")); err == nil {
+		t.Error("a closed launcher launched")
+	}
+}
+
 func TestJail1_OpenRefusesWhatItCannotTrust(t *testing.T) {
 	needs(t)
 	if _, err := Open(Config{Init: "/no/such/program", Cgroup: "postern-test/x"}); err == nil {
