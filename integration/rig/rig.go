@@ -320,8 +320,8 @@ func (r *Rig) Left() []string {
 	procs, _ := filepath.Glob("/proc/[0-9]*/status")
 	for _, p := range procs {
 		b, err := os.ReadFile(p)
-		if err != nil {
-			continue
+		if err != nil || bytes.Contains(b, []byte("\nState:\tZ")) {
+			continue // gone, or dead and waiting for the machine's init to take note
 		}
 		for line := range strings.Lines(string(b)) {
 			if f := strings.Fields(line); len(f) > 1 && f[0] == "Uid:" {
