@@ -38,9 +38,7 @@ func (g *Gate) question(s *session, conn ids.Connection, tool string, running id
 	if !own || task == nil {
 		return k
 	}
-	if g.drift[conn][tool] {
-		f.Pin = policy.PinChanged
-	}
+	g.drifted(&k, tool)
 	if f.Running = running; running == "" {
 		f.Running = k.Connected.Accepted
 	}
@@ -77,15 +75,20 @@ func (g *Gate) Admit(set Set, m wire.Admit, running ids.Revision) Decision {
 	}
 	v := policy.Decide(&g.facts)
 	if v.Allow && m.Connection == "" {
-		// The bridge knows this tool by no connection: its view is older than the grant.
-		v = policy.Verdict{Code: refusal.Busy}
+		return Decision{Code: refusal.StaleSelector}
 	}
 	if !v.Allow {
 		code := v.Code
 		if code == refusal.ServerRevisionChanged && running == "" && g.facts.Accepted == g.facts.Current {
-			code = refusal.ServerUnavailable
-			if len(v.Also) > 0 {
+			switch {
+			case len(v.Also) > 0:
 				code = v.Also[0]
+			case m.Instance == "":
+				// Only the instance is missing: the bridge asked by a view from before the
+				// tool could be called. It looks again; nothing was refused to the runtime.
+				return Decision{Code: refusal.StaleSelector}
+			default:
+				code = refusal.ServerUnavailable
 			}
 		}
 		g.deny(s, g.record(s, &k, conn, tool, m.RequestID, m.Digest, m.Size, code))

@@ -47,7 +47,16 @@ func (g *Gate) standing(t *registry.Task, p ids.Project, open bool) refusal.Code
 
 // Bind makes a session of a task: the one the token was minted for, or the
 // person's own where the project lets people bind. It is durable when it returns.
+// What is refused is recorded.
 func (g *Gate) Bind(r BindRequest) (Bound, refusal.Code) {
+	b, code := g.bind(r)
+	if code != "" {
+		g.denyBind(r, code)
+	}
+	return b, code
+}
+
+func (g *Gate) bind(r BindRequest) (Bound, refusal.Code) {
 	var task *registry.Task
 	var digest token.Digest
 	var spent bool

@@ -74,9 +74,10 @@ type Gate struct {
 	open     map[ids.Call]*call
 	perConn  map[connKey]int
 	admitted []*call // of the batch that is not durable yet
-	drift    map[ids.Connection]map[string]bool
+	drift    map[ids.Connection]drift
 	waiting  time.Time // since when an outcome waits for a commit
 	trouble  string    // why the last commit failed, "" if it did not
+	lost     error     // the store failed in a way that does not heal
 	facts    policy.Facts
 }
 
@@ -108,7 +109,7 @@ type call struct {
 func New(c Config) *Gate {
 	return &Gate{reg: c.Registry, store: c.Store, ledger: c.Store.Batch(), now: c.Now, instant: c.Instant, random: c.Random,
 		sessions: map[ids.Session]*session{}, byTask: map[ids.Task]map[ids.Session]*session{}, open: map[ids.Call]*call{}, perConn: map[connKey]int{},
-		drift: map[ids.Connection]map[string]bool{}}
+		drift: map[ids.Connection]drift{}}
 }
 
 // Registry is what the gate decides on. Only the loop's goroutine may use it.
@@ -144,6 +145,9 @@ func (g *Gate) Pending() bool { return g.ledger.Waiting() > 0 }
 // heal: the admissions of the batch never happened. Any other must end the
 // authority, because nobody knows what the file holds.
 func (g *Gate) Commit() error {
+	if g.lost != nil {
+		return g.lost
+	}
 	if g.ledger.Waiting() == 0 {
 		return nil
 	}
@@ -176,6 +180,7 @@ func (g *Gate) flush() error {
 			g.forget(c)
 		}
 		g.admitted = g.admitted[:0]
+		g.folder = activity.Folder{} // the records it counts on were never written
 		return g.troubled(err)
 	}
 	g.trouble = ""
@@ -185,12 +190,15 @@ func (g *Gate) flush() error {
 	return nil
 }
 
-// troubled sorts an error of the store: full and busy heal in place.
+// troubled sorts an error of the store: full and busy heal in place. After any
+// other one nobody knows what the file holds; it is kept, so that whoever met it,
+// the next Commit ends the authority.
 func (g *Gate) troubled(err error) error {
 	g.trouble = err.Error()
 	if errors.Is(err, store.ErrFull) || errors.Is(err, store.ErrBusy) {
 		return fmt.Errorf("%w: %w", refusal.StoreUnavailable, err)
 	}
+	g.lost = err
 	return err
 }
 

@@ -2,6 +2,7 @@ package gate
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"postern/bridge/wire"
@@ -63,8 +64,8 @@ func (g *Gate) entries(s *session) []entry {
 // View lists the project's own tools for a session: those that may be called now
 // with their definitions, the others only so that the bridge can ask about them
 // by the right name. What a name outside the list means is asked by Admit.
-func (g *Gate) View(id ids.Session) []wire.Tool {
-	s := g.sessions[id]
+func (g *Gate) View(set Set, id ids.Session) []wire.Tool {
+	s := g.session(set, id)
 	if s == nil {
 		return nil
 	}
@@ -82,9 +83,9 @@ func (g *Gate) View(id ids.Session) []wire.Tool {
 }
 
 // Listed compares what a running instance lists with the pins of its revision. A
-// tool that differs or is missing is kept from being called until the server says
-// what was pinned again; nothing else follows from a bridge's catalogue. It
-// tells whether anything changed.
+// tool that differs or is missing is kept from being called while that instance
+// runs and says so; nothing else follows from a bridge's catalogue. It tells
+// whether anything changed.
 func (g *Gate) Listed(conn ids.Connection, rev ids.Revision, data []byte) (bool, error) {
 	pins, err := registry.ReadCatalogue(data)
 	if err != nil {
@@ -96,23 +97,46 @@ func (g *Gate) Listed(conn ids.Connection, rev ids.Revision, data []byte) (bool,
 			said[p.Tool] = p.Digest
 		}
 	}
-	drift := map[string]bool{}
+	is := drift{rev: rev, said: map[string]store.Digest{}}
 	if cat := g.reg.Catalogue(rev); cat != nil {
 		for tool, pin := range cat.Tools {
 			if pin.Quarantine == "" && said[tool] != pin.Digest {
-				drift[tool] = true
+				is.said[tool] = said[tool]
 			}
 		}
 	}
 	was := g.drift[conn]
-	changed := len(was) != len(drift)
-	for tool := range drift {
-		changed = changed || !was[tool]
-	}
-	if g.drift[conn] = drift; len(drift) == 0 {
+	if g.drift[conn] = is; len(is.said) == 0 {
 		delete(g.drift, conn)
 	}
-	return changed, nil
+	return !maps.Equal(was.said, is.said), nil
+}
+
+// Unlisted forgets what an instance listed, for it is gone: the next one is heard
+// anew before it is called. It tells whether anything changed.
+func (g *Gate) Unlisted(conn ids.Connection) bool {
+	_, was := g.drift[conn]
+	delete(g.drift, conn)
+	return was
+}
+
+// drift is what the running instance of a connection lists otherwise than pinned,
+// by digest; the zero digest is a tool that it does not list.
+type drift struct {
+	rev  ids.Revision
+	said map[string]store.Digest
+}
+
+// drifted denies the pin in g.facts where the connection's instance lists the tool
+// otherwise than it is pinned now. What one of another revision says does not count.
+func (g *Gate) drifted(k *registry.Tool, tool string) {
+	if k.Connected == nil || k.Pin == nil {
+		return
+	}
+	d := g.drift[k.Connected.ID]
+	if said, ok := d.said[tool]; ok && d.rev == k.Connected.Accepted && said != k.Pin.Digest {
+		g.facts.Pin = policy.PinChanged
+	}
 }
 
 // Pins makes the pins of a probe's catalogue: what it holds, and what the bridge
@@ -138,10 +162,9 @@ func Describe(raw []byte) (title, description string) { return wire.Describe(raw
 func (g *Gate) Standing(p ids.Project, conn ids.Connection, tool string) policy.Verdict {
 	f := policy.Facts{Account: policy.AccountActive, Task: policy.TaskLive, Bound: true, Session: true, Host: policy.HostAssigned, Member: true,
 		Principal: true, Ceiling: policy.Allowed, Mode: policy.ModeAnswer(policy.ModeCode), Limits: policy.WithinLimits, Recordable: true}
-	g.reg.Facts(&f, nil, p, conn, tool)
+	k, _ := g.reg.Facts(&f, nil, p, conn, tool)
 	f.Running = f.Accepted
-	if g.drift[conn][tool] {
-		f.Pin = policy.PinChanged
-	}
-	return policy.Decide(&f)
+	g.facts = f
+	g.drifted(&k, tool)
+	return policy.Decide(&g.facts)
 }

@@ -210,7 +210,7 @@ func (w *Workers) handle(s *set, m wire.Up) error {
 		w.sessionEnded(s, m)
 	case wire.Denied:
 		if s.sessions[m.Session] {
-			w.gate.Denied(m)
+			w.gate.Denied(s.key, m)
 		}
 	case wire.Fenced:
 		w.fenced(s, m.N)
@@ -244,7 +244,7 @@ func (w *Workers) view(s *set, m wire.View) {
 		w.tell(s, wire.ViewIs{Session: m.Session, Seq: m.Seq})
 		return
 	}
-	tools := w.gate.View(m.Session)
+	tools := w.gate.View(s.key, m.Session)
 	size := 0
 	for _, t := range tools {
 		size += len(t.Definition) + len(t.Name) + len(t.Tool) + 128
