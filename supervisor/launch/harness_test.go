@@ -476,6 +476,34 @@ func relay() {
 	}
 }
 
+// document is what asProcess needs of a Config.
+type document struct {
+	Root, State, Run, Libexec, Lock, Cgroup string
+	UIDs                                    order.Range
+}
+
+// asProcess runs posternd in a process of its own, so that it can be killed.
+func asProcess(path string) {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		panic(err)
+	}
+	var d document
+	if err := json.Unmarshal(raw, &d); err != nil {
+		panic(err)
+	}
+	cfg := Config{RootDir: d.Root, StateDir: d.State, RunDir: d.Run, Libexec: d.Libexec, LockDir: d.Lock, Cgroup: d.Cgroup, UIDs: d.UIDs, UID: fakeUID, GID: fakeGID}
+	if cfg.Profiles, err = profiles.Builtin(); err != nil { // the digests are not in the document
+		panic(err)
+	}
+	cfg.Stderr, cfg.Log = os.Stderr, hclog.New(&hclog.LoggerOptions{Output: os.Stderr})
+	cfg.Ready = func() { os.Stdout.Write([]byte{'.'}) }
+	if err := Run(context.Background(), cfg); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
 func waitFor(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for end := time.Now().Add(15 * time.Second); !holds(); {

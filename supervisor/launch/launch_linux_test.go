@@ -645,6 +645,76 @@ func TestStart_C135_C137_LeftoversOfACrashAreRemovedByName(t *testing.T) {
 	}
 }
 
+func TestLaunch7_C137_KillingPosterndEndsEverythingAndTheNextStartsClean(t *testing.T) {
+	cfg := newConfig(t)
+	r := &rig{t: t, dir: filepath.Dir(cfg.RunDir), cfg: cfg, log: &buffer{}}
+	raw, err := json.Marshal(document{cfg.RootDir, cfg.StateDir, cfg.RunDir, cfg.Libexec, cfg.LockDir, cfg.Cgroup, cfg.UIDs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc := filepath.Join(r.dir, "config.json")
+	os.WriteFile(doc, raw, 0o600)
+	var p ids.Project
+	var server ids.Server
+	var rev ids.Revision
+	for round := range 4 {
+		c := exec.Command("/proc/self/exe")
+		c.Env = []string{"POSTERN_LAUNCH_ROLE=posternd", "POSTERN_LAUNCH_DIR=" + doc}
+		c.Stderr = r.log
+		out, err := c.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if n, _ := out.Read(make([]byte, 1)); n != 1 {
+			t.Fatalf("round %d: not ready\n%s", round, r.log)
+		}
+		if round == 0 {
+			p, _ = r.project("alice", 1000)
+			server, rev = r.server("echo")
+		}
+		authority := int(r.must(api.RootStatus, struct{}{})["authority_pid"].(float64))
+		d := r.drive()
+		d.give(order.LaunchBridge{Seq: 1, Project: p, Set: 1})
+		b, wire := d.launched()
+		d.give(order.LaunchServer{Seq: 2, Project: p, Set: 1, Server: server, Revision: rev})
+		l, pipes := d.launched()
+		hear(t, pipes[1])
+		d.give(order.LaunchProbe{Seq: 3, Server: server, Revision: rev}) // is in the middle of it
+		c.Process.Signal(syscall.SIGKILL)
+		c.Wait()
+		for _, pid := range []int{authority, b.PID, l.PID} {
+			waitFor(t, "what posternd started is gone", func() bool { return syscall.Kill(pid, 0) == syscall.ESRCH || zombie(pid) })
+		}
+		for _, f := range append(wire, pipes...) {
+			f.Close()
+		}
+	}
+	r = start(t, cfg)
+	if left, _ := os.ReadDir(filepath.Join(cfg.RootDir, workDir)); len(left) != 0 {
+		t.Errorf("scratch directories stay: %v", left)
+	}
+	groups, _ := filepath.Glob("/sys/fs/cgroup/*/" + groupOf(cfg, ids.Instance(r.must(api.RootStatus, struct{}{})["instance"].(string))) + "/*/")
+	if len(groups) != 0 {
+		t.Errorf("groups stay: %v", groups)
+	}
+	d := r.drive()
+	d.give(order.LaunchServer{Seq: 1, Project: p, Server: server, Revision: rev})
+	_, pipes := d.launched()
+	hear(t, pipes[1])
+	pipes[0].Close()
+	expect[order.Exited](d)
+}
+
+// zombie tells whether nobody has reaped pid yet: orphans here go to a process 1 that
+// may take its time.
+func zombie(pid int) bool {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err != nil || strings.Contains(string(raw), ") Z ")
+}
+
 func TestRepeat_C118_StartsAndStopsLeaveTheSameNumberOfEverything(t *testing.T) {
 	r := start(t, newConfig(t))
 	p, _ := r.project("alice", 1000)
