@@ -39,8 +39,12 @@ func TestMain(m *testing.M) {
 		childRole(role)
 		return
 	}
-	os.Exit(m.Run())
+	status := m.Run()
+	os.RemoveAll(builtDir)
+	os.Exit(status)
 }
+
+var builtDir string // of built, removed at the end
 
 const fakeUID, fakeGID = 64321, 64321
 
@@ -60,6 +64,7 @@ var built = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
+	builtDir = dir
 	for _, b := range []string{jailProgram, bridgeProgram} {
 		c := exec.Command("go", "build", "-o", filepath.Join(dir, b), "postern/cmd/"+b)
 		c.Env = append(os.Environ(), "CGO_ENABLED=0")
