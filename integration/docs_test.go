@@ -1,0 +1,387 @@
+package integration
+
+import (
+	"fmt"
+	"go/ast"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"postern/refusal"
+)
+
+// page reads a document of the repository.
+func page(t *testing.T, name string) string {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join("..", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}
+
+// pages lists every document, by its path in the repository.
+func pages(t *testing.T) []string {
+	t.Helper()
+	names, err := fs.Glob(os.DirFS(".."), "*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	below, err := fs.Glob(os.DirFS(".."), "docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(names) < 2 || len(below) < 8 {
+		t.Fatalf("the documents are %q and %q", names, below)
+	}
+	return append(names, below...)
+}
+
+// section returns what stands between a heading and the next of its level.
+func section(t *testing.T, doc, heading string) string {
+	t.Helper()
+	level := heading[:strings.IndexByte(heading, ' ')+1]
+	_, rest, ok := strings.Cut(doc, "\n"+heading+"\n")
+	if !ok {
+		t.Fatalf("there is no %q", heading)
+	}
+	body, _, _ := strings.Cut(rest, "\n"+level)
+	return body
+}
+
+// blocks returns the fenced blocks of a document.
+func blocks(doc string) []string {
+	var out []string
+	for i, part := range strings.Split("\n"+doc, "\n```") {
+		if i%2 == 1 {
+			_, body, _ := strings.Cut(part, "\n")
+			out = append(out, body)
+		}
+	}
+	return out
+}
+
+// column returns the first cell of each row of every table in a text, without the
+// head and without backquotes.
+func column(text string) []string {
+	var out []string
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		cells := strings.Split(line, "|")
+		if len(cells) < 3 || cells[0] != "" || strings.HasPrefix(line, "|--") || i+1 < len(lines) && strings.HasPrefix(lines[i+1], "|--") {
+			continue
+		}
+		out = append(out, strings.Trim(cells[1], " `"))
+	}
+	return out
+}
+
+// missing reports what is in want and not in have.
+func missing(t *testing.T, what string, want, have []string) {
+	t.Helper()
+	for _, w := range want {
+		if !slices.Contains(have, w) {
+			t.Errorf("%s: %q is missing", what, w)
+		}
+	}
+}
+
+// packages lists the folders with Go files. What lies below integration is nobody's
+// to import, and the documents speak of it as one.
+func packages(t *testing.T) []string {
+	var out []string
+	for _, s := range sources(t) {
+		pkg := s.pkg
+		if strings.Contains(pkg, "/testdata") {
+			continue
+		}
+		if strings.HasPrefix(pkg, "integration/") {
+			pkg = "integration"
+		}
+		if !slices.Contains(out, pkg) {
+			out = append(out, pkg)
+		}
+	}
+	return out
+}
+
+func TestTheMapIsTheTree(t *testing.T) {
+	var named []string
+	for line := range strings.Lines(blocks(section(t, page(t, "README.md"), "## The map"))[0]) {
+		path, why, _ := strings.Cut(strings.TrimSpace(line), " ")
+		dir, isDir := strings.CutSuffix(path, "/")
+		if info, err := os.Stat(filepath.Join("..", dir)); !isDir || err != nil || !info.IsDir() || strings.TrimSpace(why) == "" {
+			t.Errorf("%q is not a folder with its purpose", line)
+		}
+		named = append(named, dir)
+	}
+	missing(t, "the map in the README", packages(t), named)
+
+	text := section(t, page(t, "docs/architecture.md"), "## Packages")
+	missing(t, "the packages in docs/architecture.md", packages(t), column(text))
+	missing(t, "the tree", column(text), packages(t))
+	for line := range strings.Lines(text) {
+		cells := strings.Split(line, "|")
+		if len(cells) < 5 {
+			continue
+		}
+		pkg := strings.Trim(cells[1], " `")
+		if says := strings.TrimSpace(cells[3]) == "yes"; says != slices.Contains(pure, pkg) && pkg != "package" && !strings.HasPrefix(pkg, "-") {
+			t.Errorf("docs/architecture.md says of %s that it is pure: %v", pkg, says)
+		}
+	}
+}
+
+// The golden list is compared with the table in package stage.
+func TestTheStepListIsTheTable(t *testing.T) {
+	golden := page(t, "jail/stage/testdata/steps.txt")
+	for _, b := range blocks(page(t, "README.md")) {
+		if strings.TrimSpace(b) == strings.TrimSpace(golden) {
+			return
+		}
+	}
+	t.Error("no block of the README is what postern-jail -steps prints")
+}
+
+func TestEveryRefusalHasItsSection(t *testing.T) {
+	doc := page(t, "docs/refusals.md")
+	var headings, codes []string
+	for _, m := range regexp.MustCompile(`(?m)^## (\S+)$`).FindAllStringSubmatch(doc, -1) {
+		headings = append(headings, m[1])
+	}
+	for _, row := range refusal.Table() {
+		codes = append(codes, string(row.Code))
+		if !slices.Contains(headings, string(row.Code)) {
+			continue
+		}
+		form := map[refusal.Form]string{refusal.Result: "a result with `isError`", refusal.InvalidParams: "error -32602", refusal.InvalidRequest: "error -32600", refusal.ServerError: "error -32000"}[row.Form]
+		start := fmt.Sprintf("\n> %s\n\nExit status %d; to a runtime, %s.\n\n", row.Sentence, row.Exit, form)
+		if text, ok := strings.CutPrefix(section(t, doc, "## "+string(row.Code)), start); !ok || len(strings.Fields(text)) < 5 {
+			t.Errorf("docs/refusals.md, %s: want%sand what to do", row.Code, start)
+		}
+		if row.Code.Help() != "refusals#"+string(row.Code) {
+			t.Errorf("the help of %s is %q", row.Code, row.Code.Help())
+		}
+	}
+	if !slices.Equal(headings, codes) {
+		missing(t, "docs/refusals.md", codes, headings)
+		missing(t, "the table of refusals", headings, codes)
+		t.Error("the sections are not the table's rows in its order")
+	}
+}
+
+func TestTheThreatModelNamesTestsThatExist(t *testing.T) {
+	var have []string
+	for _, s := range sources(t) {
+		for _, decl := range s.file.Decls {
+			if f, ok := decl.(*ast.FuncDecl); ok && s.test && f.Recv == nil {
+				have = append(have, f.Name.Name)
+			}
+		}
+	}
+	doc := page(t, "docs/threat-model.md")
+	var named []string
+	for _, m := range regexp.MustCompile("`((?:Test|Fuzz)[A-Z][A-Za-z0-9_]*)`").FindAllStringSubmatch(doc, -1) {
+		named = append(named, m[1])
+	}
+	if len(named) < 40 {
+		t.Errorf("docs/threat-model.md names %d tests", len(named))
+	}
+	missing(t, "the tests that docs/threat-model.md names", named, have)
+	for _, heading := range []string{"Identity and binding:", "The decision:", "The call:", "The root side:", "The jail:"} {
+		_, table, _ := strings.Cut(doc, "\n"+heading+"\n")
+		table, _, _ = strings.Cut(strings.TrimSpace(table), "\n\n")
+		for i, row := range strings.Split(table, "\n") {
+			if i > 1 && !strings.Contains(row, "`Test") {
+				t.Errorf("docs/threat-model.md promises without a test: %s", row)
+			}
+		}
+	}
+}
+
+// requirement is one line of a require block of go.mod.
+var requirement = regexp.MustCompile(`(?m)^\s+([a-z][^\s]*/[^\s]*|[a-z][^\s]*) v[0-9][^\s]*( // indirect)?$`)
+
+func TestEveryDependencyHasItsRow(t *testing.T) {
+	doc := page(t, "docs/dependencies.md")
+	inPrograms := column(section(t, doc, "## Go modules in the programs"))
+	inTests := column(section(t, doc, "## Go modules in tests only"))
+
+	var modules, used, shipped []string
+	for _, m := range requirement.FindAllStringSubmatch(page(t, "go.mod"), -1) {
+		modules = append(modules, m[1])
+	}
+	if len(modules) < 10 {
+		t.Fatalf("go.mod requires %q", modules)
+	}
+	for _, s := range sources(t) {
+		for _, spec := range s.file.Imports {
+			imp := strings.Trim(spec.Path.Value, `"`)
+			for _, m := range modules {
+				if imp != m && !strings.HasPrefix(imp, m+"/") {
+					continue
+				}
+				used = append(used, m)
+				if !s.test && !strings.HasPrefix(s.pkg, "integration/") {
+					shipped = append(shipped, m)
+				}
+			}
+		}
+	}
+	missing(t, "docs/dependencies.md", used, slices.Concat(inPrograms, inTests))
+	missing(t, "the source, of what docs/dependencies.md names", slices.Concat(inPrograms, inTests), used)
+	missing(t, "docs/dependencies.md, modules in the programs", shipped, inPrograms)
+	missing(t, "the programs, of what docs/dependencies.md says is in them", inPrograms, shipped)
+
+	var debian, npm []string
+	for _, m := range regexp.MustCompile(`(?m)^need (\S+) `).FindAllStringSubmatch(page(t, "scripts/deps"), -1) {
+		debian = append(debian, m[1])
+	}
+	rows := column(section(t, doc, "## Debian packages"))
+	missing(t, "docs/dependencies.md, Debian packages", debian, rows)
+	missing(t, "scripts/deps", rows, debian)
+	for _, m := range regexp.MustCompile(`(?m)^    "(@[^"]+)": "[0-9]`).FindAllStringSubmatch(page(t, "integration/testdata/npm/package.json"), -1) {
+		npm = append(npm, m[1])
+	}
+	rows = column(section(t, doc, "## npm packages"))
+	missing(t, "docs/dependencies.md, npm packages", npm, rows)
+	missing(t, "package.json", rows, npm)
+}
+
+// The keys of a profile are those its decoder knows.
+func TestEveryProfileKeyHasItsRow(t *testing.T) {
+	var rows, keys []string
+	for _, row := range column(section(t, page(t, "docs/profiles.md"), "## A profile of your own")) {
+		last := row[strings.LastIndexByte(row, '.')+1:]
+		rows = append(rows, last)
+		if parent, _, ok := strings.Cut(row, "."); ok {
+			rows = append(rows, strings.TrimSuffix(parent, "[]"))
+		}
+	}
+	for _, m := range regexp.MustCompile(`(?m)^\s+"([a-z_]+)":\s+\{d\.`).FindAllStringSubmatch(page(t, "profiles/decode.go"), -1) {
+		keys = append(keys, m[1])
+	}
+	if len(keys) < 30 {
+		t.Fatalf("the decoder knows %q", keys)
+	}
+	missing(t, "docs/profiles.md", keys, rows)
+	missing(t, "the decoder of profiles", rows, keys)
+}
+
+func TestMakeTargetsAreNamed(t *testing.T) {
+	var targets, named []string
+	for _, m := range regexp.MustCompile(`(?m)^([a-z-]+):.*## `).FindAllStringSubmatch(page(t, "Makefile"), -1) {
+		if m[1] != "help" {
+			targets = append(targets, m[1])
+		}
+	}
+	for _, m := range regexp.MustCompile(`(?m)^make ([a-z-]+) `).FindAllStringSubmatch(section(t, page(t, "HACKING.md"), "## Make"), -1) {
+		named = append(named, m[1])
+	}
+	missing(t, "HACKING.md", targets, named)
+	missing(t, "the Makefile", named, targets)
+}
+
+func TestEveryLinkLeadsSomewhere(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	for _, name := range pages(t) {
+		for _, m := range link.FindAllStringSubmatch(page(t, name), -1) {
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			file, anchor, hasAnchor := strings.Cut(m[1], "#")
+			target := filepath.Join(filepath.Dir(name), file)
+			if file == "" {
+				target = name
+			}
+			if _, err := os.Stat(filepath.Join("..", target)); err != nil {
+				t.Errorf("%s: %s leads nowhere", name, m[1])
+			} else if hasAnchor && !slices.Contains(anchors(page(t, target)), anchor) {
+				t.Errorf("%s: %s has no such heading", name, m[1])
+			}
+		}
+	}
+}
+
+// anchors are the names by which a document's headings are reached.
+func anchors(doc string) []string {
+	var out []string
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.+)$`).FindAllStringSubmatch(doc, -1) {
+		a := strings.ReplaceAll(strings.ToLower(m[1]), " ", "-")
+		out = append(out, regexp.MustCompile(`[^a-z0-9_-]`).ReplaceAllString(a, ""))
+	}
+	return out
+}
+
+// Every command line in a block is one that the program understands: the words lead
+// to a command, and that command has the flags.
+func TestCommandsInDocumentsParse(t *testing.T) {
+	sources(t) // makes the test cache know what is built below
+	bin := filepath.Join(t.TempDir(), "postern")
+	build := exec.Command("go", "build", "-o", bin, "./cmd/postern")
+	build.Dir = ".."
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", build, err, out)
+	}
+	count := 0
+	for _, name := range pages(t) {
+		for _, b := range blocks(page(t, name)) {
+			for line := range strings.Lines(b) {
+				words := strings.Fields(strings.TrimPrefix(strings.TrimSpace(line), "sudo "))
+				if len(words) == 0 || words[0] != "postern" {
+					continue
+				}
+				count++
+				if err := understood(bin, words[1:]); err != nil {
+					t.Errorf("%s: %s: %v", name, strings.TrimSpace(line), err)
+				}
+			}
+		}
+	}
+	if count < 40 {
+		t.Errorf("only %d commands were found", count)
+	}
+	for _, wrong := range []string{"frob", "connection frob", "task new --project P --colour", "ps --nosuch"} {
+		if understood(bin, strings.Fields(wrong)) == nil {
+			t.Errorf("%q is understood", wrong)
+		}
+	}
+}
+
+// understood asks the program for the help of the command that the words lead to.
+func understood(bin string, words []string) error {
+	if i := slices.Index(words, "--"); i >= 0 {
+		words = words[:i]
+	}
+	var names, flags []string
+	for _, w := range words {
+		switch {
+		case strings.HasPrefix(w, "--"):
+			f, _, _ := strings.Cut(w, "=")
+			flags = append(flags, f)
+		case len(flags) == 0:
+			names = append(names, w)
+		}
+	}
+	out, err := exec.Command(bin, append(names, "--help")...).Output()
+	if err != nil {
+		return fmt.Errorf("its help: %w", err)
+	}
+	help := string(out)
+	// A command that only holds others must not be what is left of a word it lacks.
+	if strings.Contains(help, "Available Commands:") {
+		return fmt.Errorf("%q is no command", strings.Join(names, " "))
+	}
+	for _, f := range flags {
+		if !regexp.MustCompile(`(^|\s)` + regexp.QuoteMeta(f) + `(\s|$)`).MatchString(help) {
+			return fmt.Errorf("there is no flag %s", f)
+		}
+	}
+	return nil
+}
