@@ -1,0 +1,287 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"postern/integration/rig"
+	"postern/supervisor/api"
+)
+
+// personUID owns the benchmark's project and connects without a token.
+const personUID = 61001
+
+func setUp(r *rig.Rig, pkg string) (project string, err error) {
+	ws := filepath.Join(r.Dir, "ws")
+	if err := os.Mkdir(ws, 0o755); err != nil {
+		return "", err
+	}
+	if err := os.Chown(ws, personUID, personUID); err != nil {
+		return "", err
+	}
+	for _, args := range [][]string{
+		{"account", "add", "person", "--uid", fmt.Sprint(personUID)}, {"project", "add", "p", "--workspace", ws, "--owner", "person"},
+		{"project", "set", "p", "--person-bind=true"}, {"server", "add", "count", "--profile", "static", "--package", pkg, "--", "/package/count", "/dev/null"},
+		{"connection", "add", "p", "count"}, {"connection", "grant", "p", "count", "echo"},
+	} {
+		if out, errb, exit := r.CLI(0, args...); exit != 0 {
+			return "", fmt.Errorf("postern %v: %s%s", args, out, errb)
+		}
+	}
+	var list api.ProjectListResult
+	if err := r.Call(api.ProjectList, nil, &list); err != nil {
+		return "", err
+	}
+	return list.Projects[0].Project, nil
+}
+
+// client calls one tool over a pair of streams.
+type client struct {
+	in    io.Writer
+	out   *bufio.Reader
+	close func()
+	mu    sync.Mutex
+	wait  map[int]chan struct{}
+	next  int
+	fault error
+	ended chan struct{}
+}
+
+func (c *client) begin() (*client, error) {
+	c.wait, c.ended = map[int]chan struct{}{}, make(chan struct{})
+	go c.read()
+	if err := c.ask(`"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}`); err != nil {
+		return nil, err
+	}
+	io.WriteString(c.in, `{"jsonrpc":"2.0","method":"notifications/initialized"}`+"\n")
+	return c, c.call() // starts what starts lazily
+}
+
+func (c *client) read() {
+	defer close(c.ended)
+	for {
+		line, err := c.out.ReadSlice('\n')
+		if err != nil {
+			c.fault = err
+			return
+		}
+		if bytes.Contains(line, []byte(`"isError":true`)) || bytes.Contains(line, []byte(`"error":`)) {
+			c.fault = fmt.Errorf("refused: %s", line)
+			return
+		}
+		i := bytes.Index(line, []byte(`"id":`))
+		if i < 0 {
+			continue
+		}
+		rest := line[i+5:]
+		n, err := strconv.Atoi(string(rest[:bytes.IndexAny(rest, ",}")]))
+		if err != nil {
+			continue
+		}
+		c.mu.Lock()
+		w := c.wait[n]
+		delete(c.wait, n)
+		c.mu.Unlock()
+		if w != nil {
+			close(w)
+		}
+	}
+}
+
+func (c *client) ask(methodAndParams string) error {
+	w := make(chan struct{})
+	c.mu.Lock()
+	c.next++
+	n := c.next
+	c.wait[n] = w
+	c.mu.Unlock()
+	if _, err := fmt.Fprintf(c.in, `{"jsonrpc":"2.0","id":%d,"method":%s}`+"\n", n, methodAndParams); err != nil {
+		return err
+	}
+	select {
+	case <-w:
+		return nil
+	case <-c.ended:
+		return fmt.Errorf("no answer: %w", c.fault)
+	case <-time.After(30 * time.Second):
+		return errors.New("no answer in time")
+	}
+}
+
+// payload is about a hundred bytes, as a small call's arguments are.
+const payload = `"tools/call","params":{"name":"echo","arguments":{"text":"the quick brown fox jumps over the lazy dog, once and once more, and then rests"}}`
+
+func (c *client) call() error { return c.ask(payload) }
+
+// spawn starts a command that speaks MCP on its standard streams.
+func spawn(argv []string, uid int) (*client, error) {
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Dir, cmd.SysProcAttr, cmd.Env = "/", rig.As(uid), []string{"PATH=/usr/bin:/bin"}
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	c := &client{in: in, out: bufio.NewReaderSize(out, 1<<20), close: func() { in.Close(); cmd.Wait() }}
+	got, err := c.begin()
+	if err != nil {
+		c.close()
+		return nil, fmt.Errorf("%w: %s", err, stderr.String())
+	}
+	return got, nil
+}
+
+// dial binds over the project's socket as the person would, without connect.
+func dial(r *rig.Rig, project string) (*client, error) {
+	conn, err := dialAs(personUID, filepath.Join(r.RunDir, "p", project, "bridge.sock"))
+	if err != nil {
+		return nil, err
+	}
+	out := bufio.NewReaderSize(conn, 1<<20)
+	for _, line := range []string{`{"postern":{"bind":1}}`, `{"postern":{"stdio":"here"}}`} {
+		if _, err := io.WriteString(conn, line+"\n"); err != nil {
+			return nil, err
+		}
+		if line == `{"postern":{"bind":1}}` {
+			answer, err := out.ReadString('\n')
+			if err != nil || !bytes.Contains([]byte(answer), []byte(`"session"`)) {
+				return nil, fmt.Errorf("bind: %s %v", answer, err)
+			}
+		}
+	}
+	c := &client{in: conn, out: out, close: func() { conn.Close() }}
+	return c.begin()
+}
+
+// dialAs connects with the effective uid of a person, which is what the peer sees.
+func dialAs(uid int, path string) (net.Conn, error) {
+	type result struct {
+		conn net.Conn
+		err  error
+	}
+	done := make(chan result)
+	go func() {
+		// The thread is not given back: it has another uid.
+		lockThread()
+		if _, _, errno := syscall.RawSyscall(unix.SYS_SETRESUID, uintptr(uid), uintptr(uid), ^uintptr(0)); errno != 0 {
+			done <- result{nil, errno}
+			return
+		}
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err == nil {
+			err = unix.Connect(fd, &unix.SockaddrUnix{Name: path})
+		}
+		if err != nil {
+			done <- result{nil, err}
+			return
+		}
+		f := os.NewFile(uintptr(fd), path)
+		defer f.Close()
+		conn, err := net.FileConn(f)
+		done <- result{conn, err}
+	}()
+	r := <-done
+	return r.conn, r.err
+}
+
+// turn measures one caller and sixteen on a fresh connection.
+func (w *way) turn(calls int) error {
+	c, err := w.open()
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	for range calls / 10 {
+		if err := c.call(); err != nil {
+			return err
+		}
+	}
+	one, err := measure(c, 1, calls)
+	if err != nil {
+		return err
+	}
+	many, err := measure(c, callers, calls*3)
+	if err != nil {
+		return err
+	}
+	w.one, w.many = append(w.one, one), append(w.many, many)
+	return nil
+}
+
+func measure(c *client, n, calls int) (sample, error) {
+	took := make([][]time.Duration, n)
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	began := time.Now()
+	for i := range n {
+		wg.Go(func() {
+			took[i] = make([]time.Duration, 0, calls/n)
+			for range calls / n {
+				t := time.Now()
+				if errs[i] = c.call(); errs[i] != nil {
+					return
+				}
+				took[i] = append(took[i], time.Since(t))
+			}
+		})
+	}
+	wg.Wait()
+	all := time.Since(began)
+	if err := errors.Join(errs...); err != nil {
+		return sample{}, err
+	}
+	d := slices.Sorted(slices.Values(slices.Concat(took...)))
+	return sample{p50: d[len(d)/2], p99: d[len(d)*99/100], rate: float64(len(d)) / all.Seconds()}, nil
+}
+
+// diskFloor is the median of a 320-byte overwrite with fdatasync in a preallocated
+// file of the store's file system.
+func diskFloor(dir string) (time.Duration, error) {
+	f, err := os.CreateTemp(dir, "floor-")
+	if err != nil {
+		return 0, err
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	if _, err := f.Write(make([]byte, 1<<20)); err != nil {
+		return 0, err
+	}
+	if err := f.Sync(); err != nil {
+		return 0, err
+	}
+	const times = 400
+	var took []time.Duration
+	for i := range times {
+		t := time.Now()
+		if _, err := f.WriteAt(make([]byte, 320), int64(i)*320); err != nil {
+			return 0, err
+		}
+		if err := unix.Fdatasync(int(f.Fd())); err != nil {
+			return 0, err
+		}
+		took = append(took, time.Since(t))
+	}
+	return median(took), nil
+}

@@ -1,0 +1,199 @@
+// Command bench measures the bars side by side in one run: the disk's floor, a
+// tool server called directly, through a plain relay, through Postern's bridge
+// with decision and durable record, and by postern connect; the decision alone;
+// and launching bare, in bubblewrap and in our jail. RIVAL names another gateway
+// to run in the same turns, as a command line in which {} stands for the server's.
+//
+// It needs root. Every figure is of one machine at one time: read the ratios.
+// It is no test: nothing here passes or fails.
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"postern/integration/rig"
+)
+
+func main() {
+	relay := flag.Bool("relay", false, "be the plain relay in front of the command that follows")
+	calls := flag.Int("calls", 3000, "calls of each kind and turn")
+	turns := flag.Int("turns", 5, "turns; the median of their medians is shown")
+	launches := flag.Int("launches", 100, "launches of each kind")
+	flag.Parse()
+	var err error
+	if *relay {
+		err = runRelay(flag.Args())
+	} else {
+		err = run(*calls, *turns, *launches)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// way is one path from a client to the same tool server.
+type way struct {
+	name string
+	open func() (*client, error)
+	one  []sample // one caller, a sample for each turn
+	many []sample // sixteen callers
+}
+
+// sample is one turn's result.
+type sample struct {
+	p50, p99 time.Duration
+	rate     float64 // calls per second
+}
+
+const callers = 16
+
+func run(calls, turns, launches int) (err error) {
+	repo, err := rig.Repository()
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("/tmp", "bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return err
+	}
+	pkg, err := rig.BuildServer(repo, dir, "count")
+	if err != nil {
+		return err
+	}
+	r, err := rig.Start(rig.Config{Bin: filepath.Join(repo, "bin")})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	project, err := setUp(r, pkg)
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, r.Log)
+	}
+	server := []string{filepath.Join(pkg, "count"), "/dev/null"}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	ways := []*way{
+		{name: "direct, over pipes", open: func() (*client, error) { return spawn(server, 0) }},
+		{name: "a plain relay", open: func() (*client, error) { return spawn(append([]string{self, "-relay", "--"}, server...), 0) }},
+		{name: "bridge, over its socket", open: func() (*client, error) { return dial(r, project) }},
+		{name: "bridge, by connect", open: func() (*client, error) {
+			return spawn([]string{filepath.Join(r.Bin, "postern"), "--run-dir", r.RunDir, "connect", "--project", project}, personUID)
+		}},
+	}
+	if rival := os.Getenv("RIVAL"); rival != "" {
+		line := strings.Fields(strings.ReplaceAll(rival, "{}", strings.Join(server, " ")))
+		ways = append(ways, &way{name: "rival " + filepath.Base(line[0]), open: func() (*client, error) { return spawn(line, 0) }})
+	}
+	var floor []time.Duration
+	for t := range turns {
+		fmt.Fprintf(os.Stderr, "turn %d of %d\n", t+1, turns)
+		f, err := diskFloor(r.StateDir)
+		if err != nil {
+			return err
+		}
+		floor = append(floor, f)
+		for _, w := range ways {
+			if err := w.turn(calls); err != nil {
+				return fmt.Errorf("%s: %w\n%s", w.name, err, r.Log)
+			}
+		}
+	}
+	show(ways, median(floor))
+	return launchTable(repo, launches)
+}
+
+func median(d []time.Duration) time.Duration {
+	d = slices.Sorted(slices.Values(d))
+	return d[len(d)/2]
+}
+
+func show(ways []*way, floor time.Duration) {
+	us := func(d time.Duration) string { return fmt.Sprintf("%.0f", float64(d)/1e3) }
+	fmt.Printf("\nF, a 320-byte overwrite with fdatasync: %s µs (median)\n\n", us(floor))
+	fmt.Printf("%-26s | %8s %8s %9s | %8s %8s %9s | %s\n", "one tools/call", "p50 µs", "p99 µs", "calls/s", "p50 µs", "p99 µs", "calls/s", "added p50")
+	fmt.Printf("%-26s | %27s | %27s |\n", "", "1 caller", fmt.Sprint(callers, " callers"))
+	base := middle(ways[0].one).p50
+	for _, w := range ways {
+		a, b := middle(w.one), middle(w.many)
+		fmt.Printf("%-26s | %8s %8s %9.0f | %8s %8s %9.0f | %s µs\n", w.name, us(a.p50), us(a.p99), a.rate, us(b.p50), us(b.p99), b.rate, us(a.p50-base))
+	}
+	fmt.Printf("\nthe bar for connect at 1 caller: 2F + 120 = %s µs added\n", us(2*floor+120*time.Microsecond))
+}
+
+// middle takes the median of each figure over the turns.
+func middle(s []sample) sample {
+	pick := func(f func(sample) float64) float64 {
+		v := make([]float64, len(s))
+		for i := range s {
+			v[i] = f(s[i])
+		}
+		slices.Sort(v)
+		return v[len(v)/2]
+	}
+	return sample{
+		p50:  time.Duration(pick(func(x sample) float64 { return float64(x.p50) })),
+		p99:  time.Duration(pick(func(x sample) float64 { return float64(x.p99) })),
+		rate: pick(func(x sample) float64 { return x.rate }),
+	}
+}
+
+// launchTable runs the jail's own benchmark and the decision's, and prints their figures.
+func launchTable(repo string, launches int) error {
+	for _, b := range []struct{ pkg, name, times string }{
+		{"./jail", "BenchmarkFirstByte", fmt.Sprint(launches, "x")},
+		{"./policy", "BenchmarkDecide", "1s"},
+		{"./supervisor/gate", ".", "1s"},
+	} {
+		c := exec.Command("go", "test", "-run", "^$", "-bench", b.name, "-benchtime", b.times, b.pkg)
+		c.Dir = repo
+		out, err := c.CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%s: %w\n%s", b.name, err, out)
+		}
+		in := bufio.NewScanner(bytes.NewReader(out))
+		fmt.Printf("\n%s\n", b.pkg)
+		for in.Scan() {
+			if strings.HasPrefix(in.Text(), "Benchmark") {
+				fmt.Println(strings.Join(strings.Fields(in.Text()), " "))
+			}
+		}
+	}
+	return nil
+}
+
+// runRelay copies lines both ways: the least any gateway can do.
+func runRelay(argv []string) error {
+	c := exec.Command(argv[0], argv[1:]...)
+	in, err := c.StdinPipe()
+	if err != nil {
+		return err
+	}
+	out, err := c.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := c.Start(); err != nil {
+		return err
+	}
+	go func() { io.Copy(in, os.Stdin); in.Close() }()
+	io.Copy(os.Stdout, out)
+	return c.Wait()
+}
