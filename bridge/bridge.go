@@ -48,6 +48,9 @@ const (
 	MaxInFlight    = 64               // requests of one session that have no answer yet
 	MaxConnCalls   = 256              // admitted calls of one connection's server
 	MaxHeld        = 32 << 20         // bytes of calls that one session may have waiting
+	MaxHeldAll     = 48 << 20         // the same of all sessions together
+	MaxSessions    = 128              // each blocks one thread, and one more while its runtime does not read
+	MaxInstances   = 64               // tool servers; each blocks two threads, and one more while it does not read
 	MaxListens     = 8                // subscriptions of one session
 	ViewWait       = 10 * time.Second // for the authority's answer to View
 	StartWait      = 60 * time.Second // for a tool server, at most
@@ -81,6 +84,7 @@ type Bridge struct {
 	views     map[uint64]chan viewReply
 	asked     map[uint64]*call
 	calls     map[ids.Call]*call
+	held      int        // bytes of calls that wait, of all sessions
 	open      int        // questions that the authority has not answered
 	waiting   []question // those beyond wire.MaxAsked
 	draining  bool

@@ -130,12 +130,13 @@ func (c *call) ask(m *mcp.Message, t wire.Tool, in *instance) {
 		b.mu.Unlock()
 		return
 	}
-	tooMuch := c.s.held+len(c.line) > MaxHeld || (in != nil && in.calls >= MaxConnCalls)
+	tooMuch := c.s.held+len(c.line) > MaxHeld || b.held+len(c.line) > MaxHeldAll || (in != nil && in.calls >= MaxConnCalls)
 	if !tooMuch {
 		c.phase = asking
 		admit.Seq = b.nextSeqLocked()
 		b.asked[admit.Seq] = c
 		c.s.held += len(c.line)
+		b.held += len(c.line)
 		if in != nil {
 			in.calls++
 		}
@@ -159,6 +160,7 @@ func (c *call) ask(m *mcp.Message, t wire.Tool, in *instance) {
 func (c *call) overLocked() {
 	c.phase = over
 	c.s.held -= len(c.line)
+	c.s.b.held -= len(c.line)
 	if c.in != nil {
 		c.in.calls--
 	}
@@ -257,7 +259,9 @@ func (b *Bridge) admitted(m wire.Admitted) {
 		_ = b.link.tell(wire.Ended{Call: m.Call, Outcome: wire.Cancelled, Code: refusal.CallCancelled})
 	case send:
 		if err := c.in.srv.Call(c.number, c.line, c); err != nil {
-			b.dropped(c.in)
+			if err != upstream.ErrBusy {
+				b.dropped(c.in)
+			}
 			c.Answer(nil, 0, err)
 		}
 		b.mu.Lock()
@@ -301,6 +305,8 @@ func (c *call) Answer(a *mcp.Answer, size int, err error) {
 	switch {
 	case err == upstream.ErrExited:
 		end.Outcome, end.Code = wire.Unknown, refusal.ServerExited
+	case err == upstream.ErrBusy: // it was not sent
+		end.Outcome, end.Code = wire.Failed, refusal.Busy
 	case err != nil, a.Promises() && (c.peer.Modern || c.in.srv.Peer().Modern):
 		end.Outcome, end.Code = wire.Failed, refusal.ServerAnswer
 	case a.Error != nil || a.IsError:

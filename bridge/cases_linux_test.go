@@ -12,6 +12,7 @@ import (
 
 	"postern/bridge/mcp"
 	"postern/bridge/wire"
+	"postern/ids"
 	"postern/refusal"
 )
 
@@ -782,4 +783,82 @@ func TestSessionEnd_EndsItAndOnlyIt(t *testing.T) {
 	}
 	two.call("1", "echo", `{}`)
 	two.answer()
+}
+
+func TestBridge6_AServerThatDoesNotReadIsBusy(t *testing.T) {
+	a := newAuthority(t)
+	conn := a.server([]string{"hostile"}, "stop_reading", "echo")
+	_, log := a.count("write")
+	c := a.passed().initialize()
+	c.call("0", "stop_reading", `{}`)
+	c.wantText("0", "done")
+	big := strings.Repeat("x", 6<<20)
+	for i := range 5 { // the server takes one more, and the queue three
+		c.call(strconv.Itoa(i+1), "echo", `{"a":"`+big+`"}`)
+	}
+	c.wantRefusal("5", refusal.Busy)
+	if e := awaitIf(a, func(e wire.Ended) bool { return e.Code == refusal.Busy }); e.Outcome != wire.Failed {
+		t.Errorf("ended %+v", e)
+	}
+	c.call("6", "write", `{"path":"`+log+`.new","text":"t"}`) // another server is not touched
+	c.wantText("6", "written")
+	// One that waits can still be cancelled, and was never sent.
+	m := awaitIf(a, func(m wire.Admit) bool { return m.RequestID == "3" })
+	c.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":3}}`)
+	if e := awaitIf(a, func(e wire.Ended) bool { return e.Call == callOf(m.Seq) }); e.Outcome != wire.Cancelled {
+		t.Errorf("ended %+v", e)
+	}
+	a.kill(conn)
+	for range 3 {
+		if got := c.answer(); got.Result.Meta.Refusal.Code != string(refusal.ServerExited) {
+			t.Errorf("got %+v", got)
+		}
+	}
+}
+
+func TestBridge6_TooManySessions(t *testing.T) {
+	a := newAuthority(t)
+	a.count("echo")
+	var all []*client
+	for range MaxSessions {
+		all = append(all, a.here())
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeOne(pair[0])
+	var id = all[0].id
+	a.set(func() { id = newID[ids.Session](a) })
+	a.tell(wire.Session{Session: id}, pair[1])
+	closeOne(pair[1])
+	awaitIf(a, func(m wire.SessionEnded) bool { return m.Session == id })
+	buf := make([]byte, 256)
+	if n, _ := unix.Read(pair[0], buf); !strings.Contains(string(buf[:n]), "-32000") {
+		t.Errorf("answered %q", buf[:n])
+	}
+	for _, c := range all[:3] {
+		c.initialize().quiet()
+	}
+	all[0].close()
+	awaitIf(a, func(m wire.SessionEnded) bool { return m.Session == all[0].id })
+	a.here().initialize().quiet()
+}
+
+// TestStart_AServerThatEndsBeforeItsEndIsKnown: the authority takes a Start for the
+// server that it still believes to run, and says nothing.
+func TestStart_AServerThatEndsBeforeItsEndIsKnown(t *testing.T) {
+	a := newAuthority(t)
+	conn, _ := a.count("echo")
+	c := a.passed().initialize()
+	c.call("1", "echo", `{}`)
+	c.answer()
+	started := awaitIf(a, func(m wire.Admit) bool { return m.RequestID == "1" }).Instance
+	a.set(func() { a.deaf = 1 })
+	a.tell(wire.Exited{Connection: conn, Instance: started, How: "killed"})
+	a.fence(1)
+	c.call("2", "echo", `{}`)
+	awaitCount[wire.Start](a, 2) // and no answer to it
+	a.tell(wire.Exited{Connection: conn, Instance: started, How: "killed"})
+	c.want(`{"jsonrpc":"2.0","id":2,"result":{"content":[{"type":"text","text":"echo"}],"structuredContent":{}}}`)
 }

@@ -65,6 +65,7 @@ type authority struct {
 	// admit decides; nil admits. It may return held to answer later by itself.
 	admit   func(wire.Admit) refusal.Code
 	noStart refusal.Code
+	deaf    int  // how many Starts are not answered
 	quiet   bool // remember nothing
 	catalog map[ids.Connection][]byte
 }
@@ -200,6 +201,13 @@ func (a *authority) hear(m wire.Up) {
 		a.tell(wire.ViewIs{Session: m.Session, Seq: m.Seq, Memfd: true}, fd)
 		_ = unix.Close(fd)
 	case wire.Start:
+		a.mu.Lock()
+		deaf := a.deaf > 0
+		a.deaf--
+		a.mu.Unlock()
+		if deaf {
+			return
+		}
 		if noStart != "" {
 			a.tell(wire.NotStarted{Seq: m.Seq, Session: m.Session, Connection: m.Connection, Code: noStart})
 			return

@@ -28,6 +28,7 @@ type instance struct {
 // start is one Start that has no answer. Only one per connection is on its way.
 type start struct {
 	seq  uint64
+	m    wire.Start
 	done chan struct{}
 	code refusal.Code // set before done is closed; empty when it started
 }
@@ -64,14 +65,19 @@ func (b *Bridge) instanceFor(c *call, t wire.Tool) (in *instance, code refusal.C
 				return nil, refusal.ServerUnavailable, false
 			}
 		}
+		if len(b.instances)+len(b.starts) >= MaxInstances && b.starts[t.Connection] == nil {
+			b.mu.Unlock()
+			return nil, refusal.LimitStarts, false
+		}
 		st, own := b.starts[t.Connection], false
 		if st == nil {
 			st, own = &start{seq: b.nextSeqLocked(), done: make(chan struct{})}, true
+			st.m = wire.Start{Seq: st.seq, Session: c.s.id, Connection: t.Connection, Tool: t.Tool, RequestID: requestID(c.id)}
 			b.starts[t.Connection] = st
 		}
 		b.mu.Unlock()
 		if own {
-			b.ask(question{m: wire.Start{Seq: st.seq, Session: c.s.id, Connection: t.Connection, Tool: t.Tool, RequestID: requestID(c.id)}})
+			b.ask(question{m: st.m})
 		}
 		select {
 		case <-st.done:
@@ -87,15 +93,16 @@ func (b *Bridge) instanceFor(c *call, t wire.Tool) (in *instance, code refusal.C
 
 func (b *Bridge) notStarted(m wire.NotStarted) {
 	b.mu.Lock()
-	st := b.starts[m.Connection]
-	if st != nil && st.seq == m.Seq {
+	var next wire.Up
+	// One that was asked again, because the server ended meanwhile, may be answered twice.
+	if st := b.starts[m.Connection]; st != nil && st.seq == m.Seq {
+		next = b.answeredLocked()
 		delete(b.starts, m.Connection)
 		if st.code = m.Code; st.code == "" {
 			st.code = refusal.Internal
 		}
 		close(st.done)
 	}
-	next := b.answeredLocked()
 	b.mu.Unlock()
 	b.tellNext(next)
 }
@@ -240,11 +247,15 @@ func (b *Bridge) dropped(in *instance) {
 }
 
 // exited is the authority's word that the server's jail is gone. Its pipes end too,
-// which is what ends the calls; new ones must not wait for that.
+// which is what ends the calls; new ones must not wait for that. A Start that reached
+// the authority before it knew was taken for one of the old server, so it is repeated.
 func (b *Bridge) exited(m wire.Exited) {
 	b.mu.Lock()
-	in := b.instances[m.Connection]
+	in, st := b.instances[m.Connection], b.starts[m.Connection]
 	b.mu.Unlock()
+	if st != nil {
+		_ = b.link.tell(st.m)
+	}
 	if in != nil && in.id == m.Instance {
 		b.dropped(in)
 	}

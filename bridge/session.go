@@ -44,12 +44,20 @@ func (b *Bridge) accept(id ids.Session, conn int) {
 	s := &session{b: b, id: id, conn: conn, live: map[string]*live{}, listens: map[string]mcp.Value{}}
 	b.mu.Lock()
 	_, again := b.sessions[id]
-	if !again {
+	full := len(b.sessions) >= MaxSessions
+	if !again && !full {
 		b.sessions[id] = s
 	}
 	b.mu.Unlock()
-	if again {
+	switch {
+	case again:
 		closeOne(conn)
+		return
+	case full:
+		row := refusal.Of(refusal.TooManySession)
+		_ = sendAll(conn, mcp.AppendError(nil, nil, row.Form.JSONRPC(), row.Sentence, nil))
+		closeOne(conn)
+		_ = b.link.tell(wire.SessionEnded{Session: id, Reason: row.Sentence})
 		return
 	}
 	b.run.Go(s.run)

@@ -8,7 +8,7 @@ import (
 )
 
 // MaxQueued is how many bytes may wait for a reader that does not read.
-const MaxQueued = 32 << 20
+const MaxQueued = 20 << 20
 
 const (
 	atomicWrite = 4 << 10 // PIPE_BUF: a pipe that polls writable takes this much at once
@@ -17,7 +17,7 @@ const (
 
 // Errors of Send.
 var (
-	// ErrFull is returned when more than MaxQueued bytes would wait; the output is then dead.
+	// ErrFull is returned when more than MaxQueued bytes would wait. The line was not taken.
 	ErrFull = errors.New("the other side does not read")
 	// ErrClosed is returned after Close.
 	ErrClosed = errors.New("the output is closed")
@@ -77,9 +77,8 @@ func (o *Output) send(line []byte, still func() bool, first bool) error {
 			return nil
 		}
 	}
-	if o.queued+len(rest) > MaxQueued {
-		o.err = ErrFull
-		return o.err
+	if o.queued+len(rest) > MaxQueued && len(rest) == len(line) { // one that has begun is finished
+		return ErrFull
 	}
 	o.queued += len(rest)
 	switch {

@@ -34,6 +34,8 @@ var (
 	ErrAnswer = errors.New("the answer is malformed")
 	// ErrTooLong is given to a call whose answer exceeded mcp.MaxLine.
 	ErrTooLong = errors.New("the answer is too large")
+	// ErrBusy is returned by Call when the server does not read what waits for it already.
+	ErrBusy = errors.New("the server does not read")
 )
 
 // Call is one request in flight. Its methods are called on the reader's goroutine and
@@ -74,8 +76,9 @@ type Server struct {
 }
 
 type flight struct {
-	call Call
-	line []byte
+	call      Call
+	line      []byte
+	cancelled bool // the server was asked to end it, which is done once
 }
 
 // New wraps the pipes of a server that is already running. It reads nothing yet.
@@ -140,10 +143,13 @@ func (s *Server) Call(id int64, line []byte, c Call) error {
 		s.mu.Unlock()
 		return s.dead
 	}
-	s.pending[id] = flight{c, line}
+	s.pending[id] = flight{call: c, line: line}
 	s.mu.Unlock()
 	if err := s.out.Send(line, nil); err != nil {
 		if s.Forget(id) {
+			if errors.Is(err, stream.ErrFull) {
+				return ErrBusy
+			}
 			return ErrExited
 		}
 	}
@@ -156,10 +162,13 @@ func (s *Server) Call(id int64, line []byte, c Call) error {
 func (s *Server) Cancel(id int64, reason string) (withdrawn bool) {
 	s.mu.Lock()
 	f, ok := s.pending[id]
-	s.mu.Unlock()
-	if !ok {
+	if !ok || f.cancelled {
+		s.mu.Unlock()
 		return false
 	}
+	f.cancelled = true
+	s.pending[id] = f
+	s.mu.Unlock()
 	if s.out.Withdraw(f.line) && s.Forget(id) {
 		return true
 	}

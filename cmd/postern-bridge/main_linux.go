@@ -20,11 +20,13 @@ const (
 	authorityFD = 3
 	processors  = 2
 	gcPercent   = 40
+	memoryAim   = 96 << 20 // the jail's limit is 128 MiB; towards this the collector works harder
 )
 
 func main() {
 	runtime.GOMAXPROCS(processors)
 	debug.SetGCPercent(gcPercent)
+	debug.SetMemoryLimit(memoryAim)
 	version := "devel"
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
 		version = info.Main.Version

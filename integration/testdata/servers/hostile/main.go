@@ -97,7 +97,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "import error: no module named demo")
 		os.Exit(1)
 	case "mute":
-		select {}
+		time.Sleep(time.Hour)
 	}
 	h := &hostile{s: &rpc.Server{Name: "hostile"}, how: how}
 	h.s.List, h.s.Other, h.s.Call = h.list, h.other, h.call
@@ -230,7 +230,7 @@ func (h *hostile) call(ctx context.Context, m *rpc.Message) {
 		os.Exit(3)
 	case "die_quietly":
 		os.Stdout.Close()
-		select {}
+		time.Sleep(time.Hour)
 	case "hang":
 		<-ctx.Done()
 	case "forge":
@@ -255,7 +255,7 @@ func (h *hostile) call(ctx context.Context, m *rpc.Message) {
 		s.Line(`{"jsonrpc":"2.0","id":%s,"result":{"content":[],"structuredContent":%s}}`, m.ID, strings.Repeat("[", 2000)+strings.Repeat("]", 2000))
 	case "stop_reading":
 		s.Text(m, "done")
-		s.Other = func(*rpc.Message) bool { select {} }
+		s.Other = func(*rpc.Message) bool { time.Sleep(time.Hour); return true }
 	default:
 		s.Text(m, string(m.Params.Arguments))
 	}
