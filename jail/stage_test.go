@@ -236,7 +236,7 @@ func TestRootfs1_EveryMountIsNarrow(t *testing.T) {
 	r.Package = openFile(t, filepath.Dir(bench.probe))
 	said := answers(t, l, r)
 	for point, want := range map[string]string{
-		"/": "ro nosuid nodev noexec", "/workspace": "rw nosuid nodev noexec relatime idmapped", "/tmp": "rw nosuid nodev noexec", "/package": "ro nosuid nodev noexec",
+		"/": "ro nosuid nodev noexec", "/workspace": "rw nosuid nodev noexec idmapped", "/tmp": "rw nosuid nodev noexec", "/package": "ro nosuid nodev noexec",
 		"/proc": "ro nosuid nodev noexec", "/program": "ro nosuid nodev", "/dev/null": "ro nosuid noexec", "/dev/urandom": "ro nosuid noexec",
 		"/usr/lib64": "ro nosuid nodev",
 	} {

@@ -102,7 +102,7 @@ var probes = map[string]func(name, arg string){
 		}
 		for line := range strings.Lines(string(raw)) {
 			f := strings.Fields(line)
-			data("mount:"+f[4], strings.TrimSuffix(strings.ReplaceAll(f[5], ",", " "), " relatime"))
+			data("mount:"+f[4], strings.ReplaceAll(strings.ReplaceAll(f[5], ",", " "), " relatime", ""))
 		}
 	},
 	"env": func(name, _ string) {
