@@ -90,6 +90,8 @@ type world struct {
 	conn ids.Connection // shop's connection to files
 	task ids.Task       // alice's in shop, by the host
 	ses  ids.Session    // bound to it
+
+	ready string // a token that was minted before the store fails
 }
 
 var shopSet = Set{id[ids.Project](shop), onlySet}
