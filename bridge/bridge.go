@@ -26,7 +26,8 @@
 // all the same, completed and not returned; where it says nothing, as the protocol
 // allows, unknown.
 //
-// It decides nothing, starts no process, and keeps no list of tools.
+// It decides nothing and starts no process. Of the tools it keeps only where a served
+// name leads, until the authority says that something changed.
 package bridge
 
 import (
@@ -155,7 +156,7 @@ func (b *Bridge) end() {
 		s.endLocked("the authority is gone")
 	}
 	for _, in := range b.instances {
-		go in.srv.Close() // may wait for a stuck write
+		go in.srv.Abandon() // may wait for a stuck write
 	}
 	for seq, ch := range b.views {
 		delete(b.views, seq)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -861,4 +862,25 @@ func TestStart_AServerThatEndsBeforeItsEndIsKnown(t *testing.T) {
 	awaitCount[wire.Start](a, 2) // and no answer to it
 	a.tell(wire.Exited{Connection: conn, Instance: started, How: "killed"})
 	c.want(`{"jsonrpc":"2.0","id":2,"result":{"content":[{"type":"text","text":"echo"}],"structuredContent":{}}}`)
+}
+
+// TestRun_EndsAtOnceWithItsAuthority: neither a server that never speaks nor a call
+// that waits for it keeps the bridge alive.
+func TestRun_EndsAtOnceWithItsAuthority(t *testing.T) {
+	a := newAuthority(t)
+	a.server([]string{"hostile", "mute"}, "echo")
+	c := a.passed().initialize()
+	c.call("1", "echo", `{}`)
+	await[wire.Start](a)
+	a.fence(1)
+	begun := time.Now()
+	_ = unix.Shutdown(a.fd, unix.SHUT_RDWR)
+	if err := <-a.done; err != nil {
+		t.Errorf("ended with %v", err)
+	}
+	if took := time.Since(begun); took > 2*time.Second { // the server had three
+		t.Errorf("it took %v", took)
+	}
+	c.ends()
+	a.done <- nil // for the clean-up
 }

@@ -246,8 +246,9 @@ func (b *Bridge) dropped(in *instance) {
 	go in.srv.Close() // may wait for a stuck write
 }
 
-// exited is the authority's word that the server's jail is gone. Its pipes end too,
-// which is what ends the calls; new ones must not wait for that. A Start that reached
+// exited is the authority's word that the server's jail is gone. What it wrote last may
+// still be in its pipe, whose end is what ends the calls; new ones must not wait for
+// that. A Start that reached
 // the authority before it knew was taken for one of the old server, so it is repeated.
 func (b *Bridge) exited(m wire.Exited) {
 	b.mu.Lock()

@@ -100,6 +100,15 @@ func (s *Server) Run() error {
 		stderr.Go(func() { s.stderr.fill(s.cfg.Stderr) })
 	}
 	err := s.read()
+	s.Abandon()
+	closeFD(s.cfg.Stdout)
+	stderr.Wait()
+	return err
+}
+
+// Abandon ends every call in flight without waiting for the server to end, and closes
+// its stdin. Twice is harmless.
+func (s *Server) Abandon() {
 	s.mu.Lock()
 	s.dead = ErrExited
 	pending := s.pending
@@ -109,9 +118,6 @@ func (s *Server) Run() error {
 		f.call.Answer(nil, 0, ErrExited)
 	}
 	s.Close()
-	closeFD(s.cfg.Stdout)
-	stderr.Wait()
-	return err
 }
 
 // Close closes the server's stdin, which asks it to end. Twice is harmless.
@@ -141,7 +147,7 @@ func (s *Server) Call(id int64, line []byte, c Call) error {
 	s.mu.Lock()
 	if s.dead != nil {
 		s.mu.Unlock()
-		return s.dead
+		return ErrExited
 	}
 	s.pending[id] = flight{call: c, line: line}
 	s.mu.Unlock()
