@@ -320,9 +320,10 @@ func TestOnePackageComment(t *testing.T) {
 var invariant = regexp.MustCompile(`(?m)^\s*- ([a-z]+)-([0-9]+):`)
 
 // TestInvariantsAreTested reports each invariant of a package comment (a line
-// like "  - peer-1: …") that no test of that package is named after.
+// like "  - peer-1: …") that no test is named after. The test may stand in another
+// package: what only a whole jail can show is shown where jails are launched.
 func TestInvariantsAreTested(t *testing.T) {
-	tests := map[string][]string{} // package → lower-case names
+	var tests []string // lower-case names
 	all := sources(t)
 	for _, s := range all {
 		if !s.test {
@@ -330,7 +331,7 @@ func TestInvariantsAreTested(t *testing.T) {
 		}
 		for _, decl := range s.file.Decls {
 			if f, ok := decl.(*ast.FuncDecl); ok && f.Recv == nil && (strings.HasPrefix(f.Name.Name, "Test") || strings.HasPrefix(f.Name.Name, "Fuzz")) {
-				tests[s.pkg] = append(tests[s.pkg], strings.ToLower(f.Name.Name))
+				tests = append(tests, strings.ToLower(f.Name.Name))
 			}
 		}
 	}
@@ -339,8 +340,8 @@ func TestInvariantsAreTested(t *testing.T) {
 			continue
 		}
 		for _, m := range invariant.FindAllStringSubmatch(s.file.Doc.Text(), -1) {
-			named := regexp.MustCompile(m[1] + m[2] + `([^0-9]|$)`)
-			if !slices.ContainsFunc(tests[s.pkg], named.MatchString) {
+			named := regexp.MustCompile(`^(test|fuzz).*` + m[1] + m[2] + `([^0-9]|$)`)
+			if !slices.ContainsFunc(tests, named.MatchString) {
 				t.Errorf("%s: invariant %s-%s has no test named after it", s.path, m[1], m[2])
 			}
 		}

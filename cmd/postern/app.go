@@ -76,7 +76,6 @@ func (a *app) changes(cmds ...*cobra.Command) {
 	for _, cmd := range cmds {
 		cmd.Flags().BoolVar(&a.opts.DryRun, "dry-run", false, "check and show the outcome, change nothing")
 		cmd.Flags().Uint64Var(&a.opts.At, "at", 0, "refuse unless the object still has this `version`")
-		cmd.Flags().StringVar(&a.opts.RequestID, "request-id", "", "repeat safely: the same `id` answers with the first outcome")
 	}
 }
 

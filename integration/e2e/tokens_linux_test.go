@@ -2,12 +2,15 @@ package e2e
 
 import (
 	"bytes"
+	"encoding/json"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"postern/supervisor/api"
 )
 
 func TestATokenIsGoodForItsTimeOnly(t *testing.T) {
@@ -154,4 +157,39 @@ func TestOnlyAConfiguredHostMakesTasks(t *testing.T) {
 	if _, _, errb, exit := w.tryToken(w.a, runtimeUID, "--mode", "code"); exit != 0 {
 		t.Errorf("its permitted twin: exit %d %s", exit, errb)
 	}
+}
+
+// However a token ends, its file goes with it.
+func TestATokenFileGoesWithItsToken(t *testing.T) {
+	w := newWorld(t)
+	file := func(args ...string) (path, task string) {
+		out, errb, exit := w.CLI(hostUID, append([]string{"--json", "task", "new", "--project", w.a.id, "--for-uid", itoa(runtimeUID), "--token-file"}, args...)...)
+		if exit != 0 {
+			t.Fatalf("exit %d %s", exit, errb)
+		}
+		var res api.TaskResult
+		if err := json.Unmarshal([]byte(out), &res); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(res.TokenFile); err != nil {
+			t.Fatal(err)
+		}
+		return res.TokenFile, res.Task
+	}
+	gone := func(path string) func() bool {
+		return func() bool { _, err := os.Stat(path); return err != nil }
+	}
+	kept, _ := file("--ttl", "10m")
+	late, _ := file("--ttl", "1s")
+	until(t, "the file of an expired token is gone", gone(late))
+	ended, task := file()
+	if _, errb, exit := w.CLI(0, "task", "revoke", task); exit != 0 {
+		t.Fatalf("revoke: %s", errb)
+	}
+	until(t, "the file of a revoked task is gone", gone(ended))
+	if gone(kept)() {
+		t.Error("the file of a live token is gone")
+	}
+	w.must("project", "delete", "a")
+	until(t, "the file of a deleted project's task is gone", gone(kept))
 }

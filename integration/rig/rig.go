@@ -257,6 +257,14 @@ func (r *Rig) Down() error {
 // Close stops everything and removes the directories.
 func (r *Rig) Close() error {
 	err := r.Down()
+	for _, pattern := range []string{"/sys/fs/cgroup/*/postern-rig", "/sys/fs/cgroup/postern-rig"} {
+		groups, _ := filepath.Glob(pattern)
+		for _, g := range groups {
+			// Each removes only what is empty; another rig's groups stay.
+			os.Remove(filepath.Join(g, filepath.Base(r.Dir)))
+			os.Remove(g)
+		}
+	}
 	return errors.Join(err, os.RemoveAll(r.Dir))
 }
 
@@ -341,6 +349,14 @@ func (r *Rig) Left() []string {
 // root directory, so it is started once more on each that nobody holds, and
 // stopped. It returns what it removed.
 func Sweep() []string {
+	repo, err := Repository()
+	if err != nil {
+		return nil
+	}
+	return sweep(filepath.Join(repo, "bin"))
+}
+
+func sweep(bin string) []string {
 	var out []string
 	dirs, _ := filepath.Glob("/tmp/postern-*/postern.yaml")
 	for _, f := range dirs {
@@ -350,11 +366,7 @@ func Sweep() []string {
 		}
 		groups, _ := filepath.Glob("/sys/fs/cgroup/*/postern-rig/" + filepath.Base(dir))
 		if len(groups) > 0 {
-			repo, err := Repository()
-			if err != nil {
-				continue
-			}
-			r := &Rig{Dir: dir, Bin: filepath.Join(repo, "bin"), RootDir: filepath.Join(dir, "root"), StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"),
+			r := &Rig{Dir: dir, Bin: bin, RootDir: filepath.Join(dir, "root"), StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"),
 				cfg: Config{UIDFirst: sweepUIDs}, Log: newTail()}
 			if err := r.Up(); err == nil {
 				r.Down()

@@ -291,9 +291,6 @@ func (a *actions) taskRevoke(ctx context.Context, c *Call) (any, error) {
 	if err != nil {
 		return out, err
 	}
-	if !c.Req.DryRun {
-		a.Workers.TokenGone(ids.Task(p.Task))
-	}
 	if person {
 		out.Note = (out.Note + " " + personNote)
 	}

@@ -24,10 +24,9 @@ type BindRequest struct {
 
 // Bound is a new session; it is durable.
 type Bound struct {
-	Session    ids.Session
-	Task       ids.Task
-	Set        Set
-	TokenSpent bool // the last permitted bind
+	Session ids.Session
+	Task    ids.Task
+	Set     Set
 }
 
 // standing asks the rules about everything that is not a tool: the tool's factors
@@ -59,7 +58,6 @@ func (g *Gate) Bind(r BindRequest) (Bound, refusal.Code) {
 func (g *Gate) bind(r BindRequest) (Bound, refusal.Code) {
 	var task *registry.Task
 	var digest token.Digest
-	var spent bool
 	if r.Token != "" {
 		t, err := token.Parse(r.Token)
 		if err != nil {
@@ -70,7 +68,7 @@ func (g *Gate) bind(r BindRequest) (Bound, refusal.Code) {
 		if code := token.Check(b, r.UID, r.Project, g.instant()); code != "" {
 			return Bound{}, code
 		}
-		task, spent = g.reg.Task(b.Task), b.Used+1 >= b.Binds
+		task = g.reg.Task(b.Task)
 	} else {
 		var code refusal.Code
 		if task, code = g.person(r); code != "" {
@@ -102,7 +100,7 @@ func (g *Gate) bind(r BindRequest) (Bound, refusal.Code) {
 		g.byTask[task.ID] = map[ids.Session]*session{}
 	}
 	g.byTask[task.ID][s.id] = s
-	return Bound{Session: s.id, Task: task.ID, Set: s.set, TokenSpent: spent}, ""
+	return Bound{Session: s.id, Task: task.ID, Set: s.set}, ""
 }
 
 // person finds or makes the task of a person who connects without a token.
@@ -164,6 +162,9 @@ func (g *Gate) SessionEnded(id ids.Session, reason string) {
 
 // Sessions counts a task's live sessions.
 func (g *Gate) Sessions(t ids.Task) int { return len(g.byTask[t]) }
+
+// TokenLive tells whether a task has a token that could still bind.
+func (g *Gate) TokenLive(t ids.Task) bool { return g.reg.TokenLive(t, g.instant()) }
 
 // TaskUID is the uid a task's runtime runs under: that of its last token.
 func (g *Gate) TaskUID(t ids.Task) (uint32, error) {

@@ -73,6 +73,16 @@ func (r *Registry) TokenUID(t ids.Task) (uint32, bool) {
 	return 0, false
 }
 
+// TokenLive tells whether a task has a token that could still bind.
+func (r *Registry) TokenLive(t ids.Task, now token.Instant) bool {
+	for _, d := range r.ofTask[t] {
+		if b := r.tokens[d]; b != nil && token.Check(b, b.UID, b.Project, now) == "" {
+			return true
+		}
+	}
+	return false
+}
+
 // CountBind counts one use of a token, after the session it bound is durable.
 func (r *Registry) CountBind(d token.Digest) {
 	if b := r.tokens[d]; b != nil {
