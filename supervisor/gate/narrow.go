@@ -63,6 +63,9 @@ func (g *Gate) Reconsider(p ids.Project) Reconsidered {
 			out.Stale = append(out.Stale, id)
 		}
 	}
-	out.Gone = g.reg.ProjectStanding(p) != policy.ProjectLive
+	out.Gone = g.Gone(p)
 	return out
 }
+
+// Gone tells whether a project is deleted or unknown.
+func (g *Gate) Gone(p ids.Project) bool { return g.reg.ProjectStanding(p) != policy.ProjectLive }

@@ -98,9 +98,6 @@ func (w *Workers) bind(fd int, project ids.Project, uid uint32, tok string) {
 		refuse(code)
 		return
 	}
-	if b.TokenSpent {
-		w.tokenGone(b.Task)
-	}
 	s, code := w.setFor(b.Set)
 	if code == "" && len(s.waiting) >= MaxWaitingBind {
 		code = refusal.Busy

@@ -26,6 +26,7 @@ type fence struct {
 	dying map[ids.Jail]bool
 	out   Narrowed
 	done  chan struct{}
+	then  func() // on the loop, before done is closed; nil for none
 }
 
 // Narrow runs change on the loop and, when it worked, reconsiders every open call
@@ -41,7 +42,7 @@ func (w *Workers) Narrow(ctx context.Context, change func() ([]ids.Project, erro
 			failed = err
 			return
 		}
-		f = w.raise(projects)
+		f = w.raise(projects, FenceWait+KillWait, nil)
 	}); err != nil {
 		return Narrowed{}, err
 	}
@@ -57,12 +58,18 @@ func (w *Workers) Narrow(ctx context.Context, change func() ([]ids.Project, erro
 }
 
 // raise reconsiders the projects and sends the fences. It runs on the loop, after
-// the change is durable and in memory.
-func (w *Workers) raise(projects []ids.Project) *fence {
+// the change is durable and in memory. Nobody waits longer than most.
+func (w *Workers) raise(projects []ids.Project, most time.Duration, then func()) *fence {
 	now := time.Now()
-	f := &fence{until: now.Add(FenceWait), kill: now.Add(FenceWait + KillWait), left: map[*set]uint64{}, dying: map[ids.Jail]bool{}, done: make(chan struct{})}
+	f := &fence{until: now.Add(FenceWait), kill: now.Add(most), left: map[*set]uint64{}, dying: map[ids.Jail]bool{}, done: make(chan struct{}), then: then}
 	for _, p := range projects {
 		w.reconsider(p, &f.out)
+		// A bridge that was ended a moment ago hears no more, but may still be writing.
+		for j, o := range w.jails {
+			if o.inst == nil && o.set.ended && o.set.key.Project == p {
+				f.dying[j] = true
+			}
+		}
 		for _, s := range w.sets {
 			if s.key.Project != p || s.ended || !s.ready {
 				continue
@@ -72,7 +79,7 @@ func (w *Workers) raise(projects []ids.Project) *fence {
 			if s.ended {
 				f.out.Killed++
 				f.dying[s.jail] = true
-				continue
+				continue // it is one that did not read
 			}
 			f.left[s] = s.fence
 		}
@@ -122,7 +129,7 @@ func (w *Workers) CloseTask(ctx context.Context, task ids.Task) error {
 		for p := range projects {
 			list = append(list, p)
 		}
-		f = w.raise(list)
+		f = w.raise(list, FenceWait+KillWait, nil)
 	}); err != nil {
 		return err
 	}
@@ -133,15 +140,23 @@ func (w *Workers) CloseTask(ctx context.Context, task ids.Task) error {
 	return nil
 }
 
-// Reconsider is reconsider for every project, after the root facts changed.
-func (w *Workers) Reconsider() {
+// reconsiderAll reconsiders every project that has a bridge, after the root facts
+// changed, and calls then when the fences are answered.
+func (w *Workers) reconsiderAll(then func()) {
 	seen := map[ids.Project]bool{}
+	var list []ids.Project
 	for key := range w.sets {
-		if key.Project != "" && !seen[key.Project] {
+		if !seen[key.Project] {
 			seen[key.Project] = true
-			w.raise([]ids.Project{key.Project})
+			list = append(list, key.Project)
 		}
 	}
+	for _, p := range w.listeners {
+		if w.gate.Gone(p) {
+			w.unlisten(p)
+		}
+	}
+	w.raise(list, FactsWait, then)
 }
 
 // changed tells the bridges of a project that their views may differ now.
@@ -191,13 +206,19 @@ func (f *fence) tick(w *Workers, now time.Time) {
 
 func (f *fence) settle(w *Workers) {
 	for s := range f.left {
-		if s.ended { // it died by itself meanwhile; its wire is closed
+		if s.ended { // it was lost or ended meanwhile: its wire is closed, its jail may live a moment longer
 			delete(f.left, s)
 			f.out.Killed++
+			if _, alive := w.jails[s.jail]; alive {
+				f.dying[s.jail] = true
+			}
 		}
 	}
 	if len(f.left) == 0 && len(f.dying) == 0 && w.fences[f] {
 		delete(w.fences, f)
+		if f.then != nil {
+			f.then()
+		}
 		close(f.done)
 	}
 }

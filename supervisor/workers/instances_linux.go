@@ -32,18 +32,22 @@ func (w *Workers) start(s *set, m wire.Start) {
 		inst = &instance{conn: m.Connection, set: s}
 		s.insts[m.Connection] = inst
 	}
-	if inst.state == instReady && inst.revision != plan.Revision {
-		w.stopInstance(inst, 0)
+	if len(inst.waiting) >= wire.MaxAsked { // no honest bridge asks so often
+		refuse(refusal.Busy, "")
+		return
 	}
 	now := time.Now()
 	switch {
 	case inst.state == instReady, inst.state == instListing:
-		return // Started was sent; the bridge goes on by itself
-	case inst.state == instLaunching:
-		inst.waiting = append(inst.waiting, waiter{m.Seq, m.Session})
+		// A bridge asks for what it has only after it lost it, which counts as an end of
+		// the server's own, or when what runs is of a former revision. The next one
+		// starts when this one is gone.
+		inst.lost = inst.revision == plan.Revision
+		w.stopInstance(inst, 0)
+		inst.waiting = append(inst.waiting, m)
 		return
-	case inst.state == instEnding:
-		refuse(refusal.Busy, "the former instance is still ending")
+	case inst.state == instLaunching, inst.state == instEnding:
+		inst.waiting = append(inst.waiting, m)
 		return
 	case now.Before(inst.back.until):
 		refuse(refusal.LimitStarts, inst.back.lastErr)
@@ -52,7 +56,7 @@ func (w *Workers) start(s *set, m wire.Start) {
 	inst.state, inst.since, inst.used = instLaunching, now, now
 	inst.server, inst.revision = plan.Server, plan.Revision
 	inst.stopMs, inst.idleMs = plan.StopMs, plan.IdleMs
-	inst.waiting = append(inst.waiting[:0], waiter{m.Seq, m.Session})
+	inst.waiting = append(inst.waiting, m)
 	inst.data, inst.parts = nil, 0
 	w.ask(func(seq uint64) order.Up {
 		return order.LaunchServer{Seq: seq, Project: s.key.Project, Set: s.key.Number, Server: plan.Server, Revision: plan.Revision}
@@ -70,10 +74,11 @@ func (w *Workers) serverLaunched(inst *instance, startMs int64, m order.Down, fd
 		w.log.Warn("a tool server was not started", "project", inst.set.key.Project, "connection", inst.conn, "code", code, "reason", text)
 		inst.state = instIdle
 		inst.back.failed(time.Now(), text)
-		for _, wt := range inst.waiting {
-			w.tell(inst.set, wire.NotStarted{Seq: wt.seq, Session: wt.session, Connection: inst.conn, Code: code, Text: clip(text)})
-		}
+		waiting := inst.waiting
 		inst.waiting = nil
+		for _, m := range waiting {
+			w.tell(inst.set, wire.NotStarted{Seq: m.Seq, Session: m.Session, Connection: inst.conn, Code: code, Text: clip(text)})
+		}
 		return
 	}
 	inst.jail = l.Jail
@@ -154,7 +159,8 @@ func (w *Workers) stopInstance(inst *instance, grace time.Duration) {
 
 func (w *Workers) instanceGone(inst *instance, why string) {
 	now := time.Now()
-	ending := inst.state == instEnding
+	ending := inst.state == instEnding && !inst.lost
+	inst.lost = false
 	jail := inst.jail
 	inst.state, inst.jail = instIdle, ""
 	if !ending {
@@ -165,7 +171,20 @@ func (w *Workers) instanceGone(inst *instance, why string) {
 		inst.back.restarts++
 		w.log.Warn("a tool server ended", "project", inst.set.key.Project, "connection", inst.conn, "jail", jail, "how", why)
 	}
+	if w.gate.Unlisted(inst.conn) {
+		w.changed(inst.set.key.Project)
+	}
+	if !inst.set.ready {
+		return // a probe's server that ended before its bridge was ready: the bridge hears of it by the pipes
+	}
 	w.tell(inst.set, wire.Exited{Connection: inst.conn, Instance: jail, How: clip(why)})
+	waiting := inst.waiting
+	inst.waiting = nil
+	for _, m := range waiting {
+		if !inst.set.ended {
+			w.start(inst.set, m)
+		}
+	}
 }
 
 // Drop ends the instances of a connection, in every set of the project. It is

@@ -33,7 +33,7 @@ func New(cfg Config) (*Workers, error) {
 	w := &Workers{
 		cfg: cfg, over: make(chan struct{}), gate: cfg.Gate, log: cfg.Log, orders: link{fd: cfg.Orders}, ep: ep, wake: wake,
 		asked: map[uint64]asked{}, jails: map[ids.Jail]owner{}, sets: map[gate.Set]*set{}, byFD: map[int]*set{},
-		listeners: map[int]ids.Project{}, fences: map[*fence]bool{}, restarts: map[gate.Set]*backoff{},
+		listeners: map[int]ids.Project{}, fences: map[*fence]bool{}, restarts: map[gate.Set]*backoff{}, files: map[ids.Task]bool{},
 		binding: binding{byUID: map[uint32]int{}, all: semaphore.NewWeighted(maxBinding)},
 	}
 	for _, fd := range []int{wake, cfg.Orders} {
@@ -89,9 +89,7 @@ func (w *Workers) Run(ctx context.Context) error {
 	defer w.shut()
 	stop := context.AfterFunc(ctx, func() { w.Post(func() {}) })
 	defer stop()
-	if err := w.order(order.Ready{}); err != nil {
-		return err
-	}
+	w.order(order.Ready{})
 	events := make([]unix.EpollEvent, 256)
 	buf := make([]byte, wire.MaxMessage+1)
 	next := time.Now().Add(TickEvery)
@@ -100,9 +98,15 @@ func (w *Workers) Run(ctx context.Context) error {
 		if w.gate.Pending() {
 			wait = min(wait, 50)
 		}
+		if len(w.unsent) > 0 {
+			wait = min(wait, 1)
+		}
 		n, err := unix.EpollWait(w.ep, events, int(wait))
 		if err != nil && err != unix.EINTR {
 			return fmt.Errorf("epoll_wait: %w", err)
+		}
+		if err := w.sendOrders(); err != nil {
+			return fmt.Errorf("posternd: %w", err)
 		}
 		for _, fn := range w.posts.take() {
 			fn()
@@ -121,6 +125,9 @@ func (w *Workers) Run(ctx context.Context) error {
 			if err := w.commit(); err != nil {
 				return err
 			}
+		}
+		if w.lost != nil {
+			return w.lost
 		}
 	}
 	return nil
@@ -245,15 +252,11 @@ func (w *Workers) view(s *set, m wire.View) {
 		return
 	}
 	tools := w.gate.View(s.key, m.Session)
-	size := 0
-	for _, t := range tools {
-		size += len(t.Definition) + len(t.Name) + len(t.Tool) + 128
-	}
-	if size <= wire.MaxInline {
+	raw, err := wire.EncodeTools(tools) // names are a server's, and may be longer encoded
+	if err == nil && len(raw) <= wire.MaxInline {
 		w.tell(s, wire.ViewIs{Session: m.Session, Seq: m.Seq, Tools: tools})
 		return
 	}
-	raw, err := wire.EncodeTools(tools)
 	if err != nil {
 		w.log.Error("a view could not be encoded", "project", s.key.Project, "error", err)
 		w.tell(s, wire.ViewIs{Session: m.Session, Seq: m.Seq})
@@ -310,6 +313,7 @@ func (w *Workers) tick(now time.Time) {
 	for f := range w.fences {
 		f.tick(w, now)
 	}
+	w.tickTokenFiles()
 }
 
 func (w *Workers) tickSet(s *set, now time.Time) {

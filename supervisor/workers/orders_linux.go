@@ -10,15 +10,32 @@ import (
 	"postern/supervisor/order"
 )
 
-// order sends one order to posternd. posternd reads at once; where it does not,
-// the authority ends, and everything with it.
-func (w *Workers) order(m order.Up) error {
+// order gives one order to posternd, after those that wait already. posternd reads
+// at once, but one turn may give more than the socket holds. Where an order can not
+// be given, the authority ends, and everything with it: an order that is lost could
+// be the end of a jail.
+func (w *Workers) order(m order.Up) {
 	b, err := order.EncodeUp(m)
-	if err != nil {
-		return err
+	if err == nil {
+		w.unsent = append(w.unsent, b)
+		err = w.sendOrders()
 	}
-	if err := w.orders.send(b); err != nil {
-		return fmt.Errorf("order %T: %w", m, err)
+	if err != nil && w.lost == nil {
+		w.lost = fmt.Errorf("order %T: %w", m, err)
+	}
+}
+
+// sendOrders sends what waits, as far as there is room.
+func (w *Workers) sendOrders() error {
+	for len(w.unsent) > 0 {
+		err := w.orders.send(w.unsent[0])
+		if err == errSlow && len(w.unsent) <= MaxUnsent {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		w.unsent = w.unsent[1:]
 	}
 	return nil
 }
@@ -27,9 +44,7 @@ func (w *Workers) order(m order.Up) error {
 func (w *Workers) ask(make func(seq uint64) order.Up, then func(order.Down, []int)) {
 	w.seq++
 	w.asked[w.seq] = asked{until: time.Now().Add(OrderWait), then: then}
-	if err := w.order(make(w.seq)); err != nil {
-		w.log.Error("posternd did not take an order", "error", err)
-	}
+	w.order(make(w.seq))
 }
 
 func (w *Workers) hearPosternd(buf []byte) error {
@@ -69,11 +84,15 @@ func (w *Workers) obey(m order.Down, fds []int) error {
 		if err != nil {
 			return err
 		}
+		// What was admitted earlier in this turn is told first, so that its bridge hears
+		// of the admission before the cancel and the fence.
+		if err := w.commit(); err != nil {
+			return err
+		}
 		if err := w.cfg.Facts(root); err != nil {
 			return fmt.Errorf("root facts: %w", err)
 		}
-		w.Reconsider()
-		return w.order(order.FactsAck{Version: m.Version})
+		w.reconsiderAll(func() { w.order(order.FactsAck{Version: m.Version}) })
 	case order.Control:
 		w.cfg.Control(fds[0])
 	case order.ProjectSocket:
@@ -112,9 +131,7 @@ func (w *Workers) answered(seq uint64, m order.Down, fds []int) {
 }
 
 func (w *Workers) stopJail(j ids.Jail, grace time.Duration) {
-	if err := w.order(order.Stop{Jail: j, GraceMs: grace.Milliseconds()}); err != nil {
-		w.log.Error("posternd did not take an order", "error", err)
-	}
+	w.order(order.Stop{Jail: j, GraceMs: grace.Milliseconds()})
 }
 
 func (w *Workers) listen(fd int, project ids.Project) error {

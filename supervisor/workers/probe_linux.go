@@ -38,7 +38,7 @@ type Probed struct {
 
 // Probe launches the revision in an empty workspace and returns what it lists, or
 // an error that says why there is nothing. conn is a fresh id that names the
-// server to the probe's bridge. Both jails are told to end before it returns.
+// server to the probe's bridge. Both jails are told to end in the next turn.
 func (w *Workers) Probe(ctx context.Context, server ids.Server, revision ids.Revision, conn ids.Connection, startMs int64) (Probed, error) {
 	p := &probe{startMs: startMs, done: make(chan Probed, 1)}
 	if err := w.Do(ctx, func() {
@@ -102,9 +102,10 @@ func (p *probe) launched(w *Workers, m order.Down, fds []int) {
 	w.adopt(p.set, fds[0])
 }
 
-// begin hands the server to the bridge.
+// begin hands the server to the bridge. Where it has ended already its pipes are
+// closed, and the bridge says so in its one catalogue.
 func (p *probe) begin(w *Workers, s *set) {
-	w.tell(s, wire.Started{Connection: p.inst.conn, Instance: p.inst.jail, Revision: p.inst.revision, StartMs: p.startMs}, p.fds...)
+	w.tell(s, wire.Started{Connection: p.inst.conn, Instance: p.jail, Revision: p.inst.revision, StartMs: p.startMs}, p.fds...)
 	closeAll(p.fds)
 	p.fds = nil
 }
@@ -149,6 +150,7 @@ func (w *Workers) TokenFile(ctx context.Context, project ids.Project, task ids.T
 		w.ask(func(seq uint64) order.Up { return order.TokenFile{Seq: seq, Task: task, UID: uid, Project: project} }, func(m order.Down, fds []int) {
 			switch m := m.(type) {
 			case order.TokenFileIs:
+				w.files[task] = true
 				done <- got{fd: fds[0], path: m.Path}
 			case order.Done:
 				closeAll(fds)
@@ -183,12 +185,15 @@ func WriteTokenFile(fd int, text string) error {
 	return nil
 }
 
-// TokenGone asks posternd to remove a task's token file, if there is one.
-func (w *Workers) TokenGone(task ids.Task) { w.Post(func() { w.tokenGone(task) }) }
-
-func (w *Workers) tokenGone(task ids.Task) {
-	if err := w.order(order.TokenFileGone{Task: task}); err != nil {
-		w.log.Error("posternd did not take an order", "error", err)
+// tickTokenFiles has the files removed whose token can bind no more: used up, too
+// late, or its task ended, by whatever way.
+func (w *Workers) tickTokenFiles() {
+	for task := range w.files {
+		if w.gate.TokenLive(task) {
+			continue
+		}
+		delete(w.files, task)
+		w.order(order.TokenFileGone{Task: task})
 	}
 }
 

@@ -33,9 +33,7 @@ func (w *Workers) Ps(ctx context.Context) ([]Row, error) {
 		sw := &statsWait{then: func(rows []order.JailRow) { done <- w.rows(rows) }}
 		w.seq++
 		w.asked[w.seq] = asked{until: time.Now().Add(OrderWait), then: w.statsThen(sw)}
-		if err := w.order(order.StatJails{Seq: w.seq}); err != nil {
-			w.log.Error("posternd did not take an order", "error", err)
-		}
+		w.order(order.StatJails{Seq: w.seq})
 	}); err != nil {
 		return nil, err
 	}

@@ -94,8 +94,14 @@ func (w *Workers) bridgeReady(s *set) {
 // handOver passes a bound connection down; the bridge writes the answer on it.
 func (w *Workers) handOver(s *set, b waitingBind) {
 	defer unix.Close(b.fd)
+	if s.ended { // by the hand-over before this one
+		answerError(b.fd, refusal.ServerUnavailable, s.lastErr)
+		w.gate.SessionEnded(b.session, s.lastErr)
+		return
+	}
 	if !w.gate.SessionLive(b.session) {
 		answerError(b.fd, refusal.TaskEnded, "")
+		w.gate.SessionEnded(b.session, "it was revoked before its bridge was ready")
 		return
 	}
 	s.sessions[b.session] = true

@@ -32,7 +32,6 @@ import (
 
 	"postern/bridge/wire"
 	"postern/ids"
-	"postern/refusal"
 	"postern/supervisor/gate"
 	"postern/supervisor/order"
 )
@@ -44,6 +43,7 @@ const (
 	BindPerUID     = 32                     // unbound connections of one uid
 	BridgeStart    = 15 * time.Second       // from the order to Hello
 	FenceWait      = 250 * time.Millisecond // for Fenced; then the jail is ended
+	FactsWait      = 4 * time.Second        // for the fences of new root facts; posternd waits longer for its answer
 	EndGrace       = 5 * time.Second        // after a call's deadline, before its jail is ended
 	OrderWait      = 20 * time.Second       // for posternd's answer to a launch
 	KillWait       = 5 * time.Second        // for Exited after a kill
@@ -56,6 +56,7 @@ const (
 	MaxSets        = 4096                   // live bridges
 	MaxPerTurn     = 64                     // messages read from one bridge in a turn
 	MaxWaitingBind = 256                    // connections waiting for one bridge
+	MaxUnsent      = 4096                   // orders that posternd has not read
 )
 
 // Config is what the loop needs.
@@ -79,6 +80,8 @@ type Workers struct {
 	over  chan struct{} // closed when the loop has ended
 
 	orders    link
+	unsent    [][]byte // orders that wait for room in the socket
+	lost      error    // why posternd can be given no more orders
 	ep        int
 	wake      int
 	seq       uint64
@@ -91,6 +94,7 @@ type Workers struct {
 	answers   []answer
 	fences    map[*fence]bool
 	restarts  map[gate.Set]*backoff
+	files     map[ids.Task]bool // tasks whose token lies in a file
 	draining  bool
 }
 
@@ -132,10 +136,11 @@ type instance struct {
 	jail     ids.Jail
 	set      *set
 	state    instState
+	lost     bool // its bridge no longer has it
 	since    time.Time
 	used     time.Time
-	waiting  []waiter
-	data     []byte // catalogue parts so far
+	waiting  []wire.Start // asked while it was not there; answered when it is, or never will be
+	data     []byte       // catalogue parts so far
 	parts    int
 	calls    uint64
 	back     backoff
@@ -154,12 +159,6 @@ const (
 )
 
 var instStates = [...]string{"idle", "launching", "listing", "ready", "ending"}
-
-// waiter is one Start that waits for an instance.
-type waiter struct {
-	seq     uint64
-	session ids.Session
-}
 
 type answer struct {
 	set *set
@@ -240,10 +239,4 @@ func how(x order.Exited) string {
 		return fmt.Sprintf("signal %d ended it", x.Signal)
 	}
 	return fmt.Sprintf("it exited with status %d", x.Status)
-}
-
-// StartError is why an instance is not there.
-type StartError struct {
-	Code refusal.Code
-	Text string
 }
