@@ -25,16 +25,18 @@ stop_grace: 1s
 start_timeout: 1s
 `
 
+var builtins = []string{"bridge", "node", "node-spawn", "python", "static"}
+
 func TestBuiltinProfilesAreComplete(t *testing.T) {
 	all, err := Builtin()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := Names(all); !slices.Equal(got, []string{"bridge", "node", "static"}) {
+	if got := Names(all); !slices.Equal(got, builtins) {
 		t.Fatalf("built in: %v", got)
 	}
 	for name, p := range all {
-		if len(p.Digest) != 64 || p.Fork {
+		if len(p.Digest) != 64 || p.Fork != (name == "node-spawn" || name == "browser") {
 			t.Errorf("%s: digest %q, fork %t", name, p.Digest, p.Fork)
 		}
 	}
@@ -129,7 +131,7 @@ func TestProfiles3_AFileOfSomebodyElseIsNotRead(t *testing.T) {
 	if err := os.WriteFile(file, []byte(small), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if all, err := Load(dir); err != nil || all["small"].Name != "small" || len(all) != 4 {
+	if all, err := Load(dir); err != nil || all["small"].Name != "small" || len(all) != len(builtins)+1 {
 		t.Fatalf("root's file: %v, %v", Names(all), err)
 	}
 	for name, spoil := range map[string]func() error{
