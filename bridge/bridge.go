@@ -87,7 +87,9 @@ type Bridge struct {
 	calls     map[ids.Call]*call
 	held      int        // bytes of calls that wait, of all sessions
 	open      int        // questions that the authority has not answered
-	waiting   []question // those beyond wire.MaxAsked
+	viewing   int        // those of them that ask for a view
+	waiting   []question // beyond wire.MaxAsked
+	unseen    []question // views beyond wire.MaxViews
 	draining  bool
 	rest      *time.Timer
 	over      bool // Run is ending: nothing will be answered any more
@@ -233,30 +235,52 @@ func (b *Bridge) nextSeqLocked() uint64 {
 	return b.seq
 }
 
-// ask sends a question, or keeps it until fewer than wire.MaxAsked are unanswered.
+// ask sends a question, or keeps it until fewer than wire.MaxAsked are unanswered,
+// or fewer views than wire.MaxViews.
 func (b *Bridge) ask(q question) {
 	b.mu.Lock()
-	if b.open >= wire.MaxAsked {
+	if _, view := q.m.(wire.View); view {
+		b.unseen = append(b.unseen, q)
+	} else {
 		b.waiting = append(b.waiting, q)
-		b.mu.Unlock()
-		return
 	}
-	b.open++
+	next := b.nextLocked()
 	b.mu.Unlock()
-	_ = b.link.tell(q.m) // the authority's end is seen by Run
+	b.tellNext(next) // the authority's end is seen by Run
 }
 
 // answeredLocked counts one answer and returns the question that may now be asked,
 // nil if none waits. The caller sends it when it holds no lock.
-func (b *Bridge) answeredLocked() wire.Up {
-	for len(b.waiting) > 0 {
-		q := b.waiting[0]
-		b.waiting = b.waiting[1:]
-		if q.still == nil || q.still() {
-			return q.m
-		}
-	}
+func (b *Bridge) answeredLocked(view bool) wire.Up {
 	b.open--
+	if view {
+		b.viewing--
+	}
+	return b.nextLocked()
+}
+
+// nextLocked takes the next question that there is room for. Views have their own,
+// because their answers are large and the authority does not wait for a full socket.
+func (b *Bridge) nextLocked() wire.Up {
+	for b.open < wire.MaxAsked {
+		from, view := &b.waiting, false
+		if len(b.unseen) > 0 && b.viewing < wire.MaxViews {
+			from, view = &b.unseen, true
+		}
+		if len(*from) == 0 {
+			return nil
+		}
+		q := (*from)[0]
+		*from = (*from)[1:]
+		if q.still != nil && !q.still() {
+			continue
+		}
+		b.open++
+		if view {
+			b.viewing++
+		}
+		return q.m
+	}
 	return nil
 }
 
@@ -309,7 +333,7 @@ func (b *Bridge) viewed(m wire.ViewIs, fds []int) {
 	b.mu.Lock()
 	ch, ok := b.views[m.Seq]
 	delete(b.views, m.Seq)
-	next := b.answeredLocked()
+	next := b.answeredLocked(true)
 	b.mu.Unlock()
 	b.tellNext(next)
 	if !ok {

@@ -225,7 +225,7 @@ func (b *Bridge) refused(m wire.Refused) {
 			}
 		}
 	}
-	next := b.answeredLocked()
+	next := b.answeredLocked(false)
 	b.mu.Unlock()
 	b.tellNext(next)
 	switch {
@@ -241,7 +241,7 @@ func (b *Bridge) admitted(m wire.Admitted) {
 	b.mu.Lock()
 	c := b.asked[m.Seq]
 	delete(b.asked, m.Seq)
-	next := b.answeredLocked()
+	next := b.answeredLocked(false)
 	send := false
 	if c != nil {
 		c.call = m.Call

@@ -96,7 +96,7 @@ func (b *Bridge) notStarted(m wire.NotStarted) {
 	var next wire.Up
 	// One that was asked again, because the server ended meanwhile, may be answered twice.
 	if st := b.starts[m.Connection]; st != nil && st.seq == m.Seq {
-		next = b.answeredLocked()
+		next = b.answeredLocked(false)
 		delete(b.starts, m.Connection)
 		if st.code = m.Code; st.code == "" {
 			st.code = refusal.Internal
@@ -133,7 +133,7 @@ func (b *Bridge) started(m wire.Started, fds []int) {
 	if st := b.starts[m.Connection]; st != nil {
 		delete(b.starts, m.Connection)
 		close(st.done)
-		next = b.answeredLocked()
+		next = b.answeredLocked(false)
 	}
 	b.mu.Unlock()
 	b.tellNext(next)

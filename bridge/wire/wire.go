@@ -56,7 +56,7 @@ const (
 	MaxMessage     = 64 << 10 // bytes of one datagram
 	MaxPart        = 32 << 10 // bytes of one Catalogue part before base64
 	MaxCatalogue   = 8 << 20  // bytes of one whole catalogue
-	MaxInline      = 40 << 10 // bytes of tools carried inside ViewIs; more go by memfd
+	MaxInline      = 16 << 10 // bytes of tools carried inside ViewIs; more go by memfd
 	MaxView        = 64 << 20 // bytes of a view in a memfd
 	MaxName        = 256      // bytes of a tool name
 	MaxRequestID   = 128      // bytes of an escaped request id
@@ -67,6 +67,9 @@ const (
 	// unanswered at a time. A socket's default buffer holds 167 small messages, and
 	// the authority never waits for a bridge that does not read.
 	MaxAsked = 64
+	// MaxViews of them may be Views: each answer can be as large as MaxInline, and 64
+	// of those do not fit into that buffer.
+	MaxViews = 2
 )
 
 // Outcome is how an admitted call ended.
