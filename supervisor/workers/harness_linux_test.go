@@ -475,6 +475,9 @@ func (r *rig) newBridge(key gate.Set) (*bridge, int) {
 		r.bridges = append(r.bridges, b)
 		r.jails[b.jail] = &jail{end: b.close}
 	})
+	if b.room > 0 {
+		unix.SetsockoptInt(pair[0], unix.SOL_SOCKET, unix.SO_SNDBUF, b.room)
+	}
 	return b, pair[0]
 }
 
@@ -556,6 +559,7 @@ type bridge struct {
 	noFence  bool   // answers no fence
 	autoList string // what it reports for each Started; "" reports nothing
 	noAnswer bool   // writes no bind answer
+	room     int    // bytes of the socket to it; 0: the system's
 
 	sending sync.Mutex
 	closing sync.Once
@@ -571,6 +575,7 @@ type bridge struct {
 	exits     []wire.Exited
 	changed   int
 	fences    []uint64
+	toldAt    map[ids.Call]time.Time // when an admission was heard, where a test asks for it
 	heard     []wire.Down
 	pipes     []int
 	stopped   bool
@@ -716,6 +721,9 @@ func (b *bridge) hear(m wire.Down, fds []int) {
 		case wire.ViewIs:
 			answer(m.Seq)
 		case wire.Admitted:
+			if b.toldAt != nil {
+				b.toldAt[m.Call] = time.Now()
+			}
 			answer(m.Seq)
 		case wire.Refused:
 			answer(m.Seq)
