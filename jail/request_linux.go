@@ -210,6 +210,9 @@ func (r Request) rules() []spec.PathRule {
 	if r.Limits.TmpBytes > 0 {
 		rules = append(rules, spec.PathRule{Path: spec.TmpDir, Read: true, Write: true})
 	}
+	if r.Limits.ShmBytes > 0 {
+		rules = append(rules, spec.PathRule{Path: spec.ShmDir, Read: true, Write: true})
+	}
 	if r.Profile.Devices {
 		rules = append(rules, spec.PathRule{Path: spec.DevDir, Read: true})
 		for _, name := range []string{"null", "zero", "full"} {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -157,5 +158,30 @@ func TestC119_ShortChildrenLeaveNoZombie(t *testing.T) {
 	gone(t, p.Process)
 	if e := p.Exit(); e != (Exit{Code: 5}) {
 		t.Errorf("exit %+v", e)
+	}
+}
+
+// Chromium, headless, with no network: it runs a page's script, draws it, and
+// prints it; the jail's walls stand around all of its processes.
+func TestBrowserRuns(t *testing.T) {
+	l := launcher(t)
+	r := systemProgram(t, "browser", "/usr/lib/chromium/chromium", "--headless=new", "--no-sandbox", "--no-zygote", "--disable-gpu", "--user-data-dir=/tmp/p",
+		"--screenshot=/workspace/shot.png", "--virtual-time-budget=2000",
+		"data:text/html,<title>t</title><body><script>document.body.textContent = 'answer ' + 6 * 7</script>")
+	dir := r.Workspace.Dir.Name()
+	p := start(t, l, r)
+	p.stdin.Close()
+	raw, err := io.ReadAll(p.stdout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone(t, p.Process)
+	<-p.read
+	if e := p.Exit(); e != (Exit{}) {
+		t.Fatalf("ended with %+v, said %q; stderr %q", e, raw, p.stderr)
+	}
+	var st syscall.Stat_t
+	if err := syscall.Stat(filepath.Join(dir, "shot.png"), &st); err != nil || st.Size < 1000 || st.Uid != ownerUID {
+		t.Errorf("the picture on disk: %d bytes of %d's, %v", st.Size, st.Uid, err)
 	}
 }

@@ -96,6 +96,7 @@ func (d *decoder) decode(raw []byte) spec.Profile {
 			"fsize":       {d.bytes(&p.Limits.FsizeBytes), true},
 			"tmp":         {d.bytes(&p.Limits.TmpBytes), false},
 			"tmp_inodes":  {d.integer(&p.Limits.TmpInodes), false},
+			"shm":         {d.bytes(&p.Limits.ShmBytes), false},
 		}), true},
 		"idle":          {d.duration(&p.Idle), true},
 		"stop_grace":    {d.duration(&p.StopGrace), true},

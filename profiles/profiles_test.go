@@ -25,7 +25,7 @@ stop_grace: 1s
 start_timeout: 1s
 `
 
-var builtins = []string{"bridge", "node", "node-spawn", "python", "static"}
+var builtins = []string{"bridge", "browser", "node", "node-spawn", "python", "static"}
 
 func TestBuiltinProfilesAreComplete(t *testing.T) {
 	all, err := Builtin()
@@ -154,7 +154,7 @@ func TestProfiles3_AFileOfSomebodyElseIsNotRead(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if all, err := Load(filepath.Join(dir, "absent")); err != nil || len(all) != 3 {
+	if all, err := Load(filepath.Join(dir, "absent")); err != nil || len(all) != len(builtins) {
 		t.Errorf("no directory: %v, %v", Names(all), err)
 	}
 }

@@ -285,8 +285,8 @@ func (r *Root) Devices() error {
 	return nil
 }
 
-// Tmp gives /tmp to one user, bounded in bytes and files.
-func (r *Root) Tmp(bytes int64, inodes int, uid, gid uint32) error {
+// Tmp gives a tmpfs at path at to one user, bounded in bytes and files.
+func (r *Root) Tmp(at string, bytes int64, inodes int, uid, gid uint32) error {
 	fd, err := tmpfs(unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC,
 		"size", fmt.Sprint(bytes), "nr_inodes", fmt.Sprint(inodes), "mode", "0700",
 		"uid", fmt.Sprint(uid), "gid", fmt.Sprint(gid))
@@ -294,7 +294,7 @@ func (r *Root) Tmp(bytes int64, inodes int, uid, gid uint32) error {
 		return err
 	}
 	defer unix.Close(fd)
-	return r.Attach(fd, spec.TmpDir, true)
+	return r.Attach(fd, at, true)
 }
 
 // Proc mounts the process files of this process namespace: of the own user's

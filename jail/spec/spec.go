@@ -35,6 +35,7 @@ const (
 	ProgramFile  = "/program"
 	TmpDir       = "/tmp"
 	DevDir       = "/dev"
+	ShmDir       = "/dev/shm"
 	ProcDir      = "/proc"
 )
 
@@ -148,8 +149,8 @@ type Landlock struct {
 	ABI int `json:"abi"`
 }
 
-// Limits bound what one jail may use. In a profile every field but TmpBytes
-// and TmpInodes must be positive; in a launch zero means the profile's value.
+// Limits bound what one jail may use. In a profile every field but TmpBytes,
+// TmpInodes and ShmBytes must be positive; in a launch zero means the profile's value.
 type Limits struct {
 	MemoryBytes int64 `json:"memory_bytes"`
 	// PidsMax counts processes and threads.
@@ -163,6 +164,9 @@ type Limits struct {
 	// TmpBytes and TmpInodes bound /tmp; without TmpBytes there is no /tmp.
 	TmpBytes  int64 `json:"tmp_bytes"`
 	TmpInodes int   `json:"tmp_inodes"`
+	// ShmBytes bounds /dev/shm; without it there is none, and no shared memory
+	// that is named.
+	ShmBytes int64 `json:"shm_bytes"`
 }
 
 // Within returns l with zero fields taken from the profile's limits p, or an
@@ -179,6 +183,7 @@ func (l Limits) Within(p Limits) (Limits, error) {
 		{"nofile", func(l *Limits) int64 { return int64(l.Nofile) }, func(l *Limits, v int64) { l.Nofile = int(v) }},
 		{"fsize", func(l *Limits) int64 { return l.FsizeBytes }, func(l *Limits, v int64) { l.FsizeBytes = v }},
 		{"tmp", func(l *Limits) int64 { return l.TmpBytes }, func(l *Limits, v int64) { l.TmpBytes = v }},
+		{"shm", func(l *Limits) int64 { return l.ShmBytes }, func(l *Limits, v int64) { l.ShmBytes = v }},
 		{"tmp inodes", func(l *Limits) int64 { return int64(l.TmpInodes) }, func(l *Limits, v int64) { l.TmpInodes = int(v) }},
 	} {
 		want, most := f.get(&l), f.get(&p)

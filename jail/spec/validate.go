@@ -141,6 +141,9 @@ func (p Profile) Validate() []Mistake {
 	if l.TmpBytes < 0 || l.TmpInodes < 0 || (l.TmpBytes > 0) != (l.TmpInodes > 0) {
 		bad("limits.tmp", "want both a size and a number of files, or neither")
 	}
+	if l.ShmBytes < 0 || l.ShmBytes > 0 && !p.Devices {
+		bad("limits.shm", "want 0 or more bytes, and devices: true, because it lies in /dev")
+	}
 	if p.Idle <= 0 || p.StopGrace <= 0 || p.StartTimeout <= 0 {
 		bad("idle, stop_grace, start_timeout", "want positive durations")
 	}

@@ -26,7 +26,7 @@ func Steps() []Step {
 		{"workspace", "the project's directory, ids already mapped on the detached mount (mount_setattr(2))", (*build).workspace},
 		{"protect", "names that something outside executes are read-only, and cannot be renamed away", (*build).protect},
 		{"devices", "five nodes, each compared with its number (CVE-2025-31133)", (*build).devices},
-		{"tmp", "a bounded /tmp that executes nothing", (*build).tmp},
+		{"tmp", "a bounded /tmp, and /dev/shm where the profile has one, that execute nothing", (*build).tmp},
 		{"proc", "own processes only, none of the kernel's files (proc(5), hidepid and subset)", (*build).proc},
 		{"links", "symbolic links on the private root, where the dynamic linker expects them", (*build).links},
 		{"loopback", "a private lo, where the profile asks for one", (*build).loopback},
@@ -173,11 +173,20 @@ func (b *build) devices() error {
 	return b.root.Devices()
 }
 
+// shmInodes is how many named pieces of shared memory a jail may have.
+const shmInodes = 1024
+
 func (b *build) tmp() error {
-	if b.doc.Limits.TmpBytes == 0 {
-		return nil
+	l := b.doc.Limits
+	if l.TmpBytes > 0 {
+		if err := b.root.Tmp(spec.TmpDir, l.TmpBytes, l.TmpInodes, b.doc.UID, b.doc.GID); err != nil {
+			return err
+		}
 	}
-	return b.root.Tmp(b.doc.Limits.TmpBytes, b.doc.Limits.TmpInodes, b.doc.UID, b.doc.GID)
+	if l.ShmBytes > 0 {
+		return b.root.Tmp(spec.ShmDir, l.ShmBytes, shmInodes, b.doc.UID, b.doc.GID)
+	}
+	return nil
 }
 
 func (b *build) proc() error {
