@@ -6,7 +6,9 @@ import (
 	"github.com/go-json-experiment/json"
 	"golang.org/x/sys/unix"
 
+	"postern/ids"
 	"postern/refusal"
+	"postern/supervisor/gate"
 	"postern/supervisor/order"
 )
 
@@ -52,3 +54,5 @@ func (r *rig) badFacts() {
 	}
 	r.say(order.Facts{Version: 1}, fd)
 }
+
+func gateSet(project int) gate.Set { return gate.Set{Project: id[ids.Project](project), Number: 1} }
