@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"strconv"
 	"strings"
@@ -20,7 +21,7 @@ const schema = `"inputSchema":{"type":"object"}`
 
 var names = []string{"echo", "id_string", "id_null", "id_unknown", "id_others", "twice", "late_progress", "progress_all", "huge", "huge_last", "lines",
 	"bad_utf8", "one_byte", "duplicate", "no_message", "not_object", "bad_error", "flood_notes", "flood_requests", "asks", "die", "die_quietly", "hang",
-	"forge", "inject", "changed", "changed_broken", "grow", "nul", "deep", "stop_reading"}
+	"forge", "inject", "changed", "changed_broken", "grow", "nul", "deep", "stop_reading", "sys"}
 
 // lists are the ways in which a list is wrong.
 var lists = map[string]func(cursor string) string{
@@ -88,6 +89,7 @@ func good(names ...string) string {
 }
 
 func main() {
+	maps.Copy(lists, moreLists)
 	how := ""
 	if len(os.Args) > 1 {
 		how = os.Args[1]
@@ -125,6 +127,9 @@ func (h *hostile) list(cursor string) string {
 func (h *hostile) other(m *rpc.Message) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if m.Method == "tools/call" {
+		remember(m)
+	}
 	if h.got != nil && m.Method == "" {
 		h.got <- string(m.Line)
 		return true
@@ -256,6 +261,8 @@ func (h *hostile) call(ctx context.Context, m *rpc.Message) {
 	case "stop_reading":
 		s.Text(m, "done")
 		s.Other = func(*rpc.Message) bool { time.Sleep(time.Hour); return true }
+	case "sys":
+		h.sys(m)
 	default:
 		s.Text(m, string(m.Params.Arguments))
 	}
