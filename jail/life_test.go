@@ -190,7 +190,7 @@ func TestJail4_AFailedLaunchIsNamedAndLeavesNothing(t *testing.T) {
 	for step, spoil := range map[string]func(*Request){
 		"request": func(r *Request) { r.UID = 0 },
 		"filters": func(r *Request) {
-			r.Profile.Seccomp.Groups = []spec.SyscallGroup{{Name: "x", Reason: "x", Calls: []string{"no_such_call"}}}
+			r.Profile.Seccomp.Groups = []spec.SyscallGroup{{Name: "x", Reason: "x", Calls: []string{"ptrace"}}}
 		},
 		"cgroup":    func(r *Request) { makeGroup(t, l, r.Name) },
 		"workspace": func(r *Request) { r.Workspace.Dir = openFile(t, "/proc") }, // cannot map ids

@@ -12,7 +12,7 @@
 //   - profiles-3: a file that anybody but root could have written is not read.
 //   - profiles-4: a name is given once: no file replaces a built-in profile.
 //
-// It applies nothing (jail), and it does not know which system calls exist:
+// It applies nothing (jail), and it does not know what no profile may ask for:
 // jail/seccomp says so when it compiles them.
 package profiles
 
@@ -104,6 +104,42 @@ func Load(dirs ...string) (map[string]spec.Profile, error) {
 	return all, nil
 }
 
+// Check decodes one file that need not be installed yet, nor root's, and returns
+// its mistakes: those of its content, another name than the file's, or a built-in
+// one. An error means that it could not be read.
+func Check(file string) (spec.Profile, []Mistake, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return spec.Profile{}, nil, err
+	}
+	defer f.Close()
+	raw, err := io.ReadAll(io.LimitReader(f, MaxFile+1))
+	if err != nil {
+		return spec.Profile{}, nil, err
+	}
+	all, err := Builtin()
+	if err != nil {
+		return spec.Profile{}, nil, err
+	}
+	before := len(all)
+	err = add(all, file, raw)
+	if err == nil && len(all) == before+1 {
+		return all[strings.TrimSuffix(filepath.Base(file), ".yaml")], nil, nil
+	}
+	var found []Mistake
+	var several interface{ Unwrap() []error }
+	if errors.As(err, &several) {
+		for _, e := range several.Unwrap() {
+			if m, ok := errors.AsType[Mistake](e); ok {
+				found = append(found, m)
+			}
+		}
+	} else if m, ok := errors.AsType[Mistake](err); ok {
+		found = append(found, m)
+	}
+	return spec.Profile{}, found, nil
+}
+
 // add decodes one file and takes its profile into all.
 func add(all map[string]spec.Profile, file string, raw []byte) error {
 	p, err := Decode(file, raw)
@@ -111,10 +147,10 @@ func add(all map[string]spec.Profile, file string, raw []byte) error {
 		return err
 	}
 	if want := strings.TrimSuffix(filepath.Base(file), ".yaml"); p.Name != want {
-		return fmt.Errorf("%s: name: the file's name says %q, not %q", file, want, p.Name)
+		return Mistake{File: file, Key: "name", Want: fmt.Sprintf("the file's name says %q, not %q", want, p.Name)}
 	}
 	if _, taken := all[p.Name]; taken {
-		return fmt.Errorf("%s: name: there is a profile %q already", file, p.Name)
+		return Mistake{File: file, Key: "name", Want: fmt.Sprintf("there is a profile %q already", p.Name)}
 	}
 	all[p.Name] = p
 	return nil

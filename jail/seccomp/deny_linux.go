@@ -25,7 +25,7 @@ var refused = []string{
 	// a namespace of its own gives a process every capability in it.
 	"unshare", "setns", "mount", "umount2", "pivot_root", "chroot",
 	"fsopen", "fsconfig", "fsmount", "fspick", "open_tree", "move_mount", "mount_setattr",
-	"statmount", "listmount",
+	"statmount", "listmount", "open_tree_attr", "listns",
 	// Interfaces with a history of holes, or that do work outside the filter.
 	"io_uring_setup", "io_uring_enter", "io_uring_register",
 	"bpf", "perf_event_open", "userfaultfd", "fanotify_init", "fanotify_mark",
@@ -43,7 +43,7 @@ var refused = []string{
 	"open_by_handle_at", "name_to_handle_at",
 	// Other processes' memory and descriptors.
 	"ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "process_madvise", "process_mrelease",
-	"migrate_pages", "move_pages",
+	"migrate_pages", "move_pages", "uprobe", "uretprobe",
 	// Identity, and the filter itself.
 	"setuid", "setgid", "setreuid", "setregid", "setresuid", "setresgid", "setfsuid", "setfsgid",
 	"setgroups", "capset", "lsm_set_self_attr", "seccomp",

@@ -172,4 +172,8 @@ var newer = map[string]int{
 	"open_tree_attr":    unix.SYS_OPEN_TREE_ATTR,
 	"file_getattr":      unix.SYS_FILE_GETATTR,
 	"file_setattr":      unix.SYS_FILE_SETATTR,
+	"uretprobe":         unix.SYS_URETPROBE,
+	"uprobe":            unix.SYS_UPROBE,
+	"listns":            unix.SYS_LISTNS,
+	"rseq_slice_yield":  unix.SYS_RSEQ_SLICE_YIELD,
 }

@@ -103,11 +103,18 @@ func (p Profile) Validate() []Mistake {
 		if g.Name == "" || g.Reason == "" || len(g.Calls) == 0 {
 			bad(field, "want a name, a reason and calls")
 		}
+		for j, call := range g.Calls {
+			if !KnownCall(call) {
+				bad(fmt.Sprintf("%s.calls[%d]", field, j), "%q is no system call here", call)
+			}
+		}
 	}
 	for i, r := range p.Seccomp.Rules {
 		field := fmt.Sprintf("seccomp.rules[%d]", i)
 		if r.Call == "" || r.Reason == "" || len(r.When) == 0 {
 			bad(field, "want a call, a reason and at least one condition")
+		} else if !KnownCall(r.Call) {
+			bad(field+".call", "%q is no system call here", r.Call)
 		}
 		for _, c := range r.When {
 			if c.Arg > 5 {
