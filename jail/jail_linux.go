@@ -66,6 +66,7 @@ type Config struct {
 type Launcher struct {
 	init string
 	tree *cgroup.Tree
+	log  *kernelLog
 	// start hands functions to the eternal thread.
 	start chan func()
 	ended chan struct{}
@@ -102,7 +103,7 @@ func Open(c Config) (*Launcher, error) {
 		return nil, fmt.Errorf("undumpable: %w", err)
 	}
 	l := &Launcher{
-		init: c.Init, tree: tree, start: make(chan func()), ended: make(chan struct{}),
+		init: c.Init, tree: tree, log: openKernelLog(), start: make(chan func()), ended: make(chan struct{}),
 		live: map[string]*Process{}, filters: map[string][][]byte{},
 	}
 	go l.eternal()
@@ -141,6 +142,7 @@ func (l *Launcher) Close() error {
 		}
 	}
 	close(l.ended)
+	l.log.close()
 	return errors.Join(left...)
 }
 

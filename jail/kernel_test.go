@@ -58,13 +58,22 @@ func TestNoNamespaceAndNoForkInAJail(t *testing.T) {
 
 func TestSeccomp1_ForeignArchitecturesEndTheProcess(t *testing.T) {
 	l := launcher(t)
-	for _, probe := range []string{"int80", "x32"} {
+	for probe, call := range map[string]string{"int80": "32-bit call 20", "x32": "x32 call 39"} {
 		p := start(t, l, request(t, "static", probe))
 		p.stdin.Close()
 		gone(t, p.Process)
-		if e := p.Exit(); e.Signal != int(syscall.SIGSYS) || e.Code != -1 || e.Forced {
-			t.Errorf("%s: %+v, want SIGSYS", probe, e)
+		if e := p.Exit(); e != (Exit{Code: -1, Signal: int(syscall.SIGSYS), Filtered: true, Call: call}) {
+			t.Errorf("%s: %+v, want SIGSYS for %s", probe, e, call)
 		}
+		// The twin that lives: the same question by the door of this architecture.
+		expect(t, answers(t, l, request(t, "static", "sys=39:getpid")), map[string]string{"getpid": "OPEN"})
+	}
+	// Under a reaper the program's own end is told by it.
+	r := request(t, "node-spawn", "int80")
+	p := start(t, l, r)
+	gone(t, p.Process)
+	if e := p.Exit(); e != (Exit{Code: 128 + int(syscall.SIGSYS), Filtered: true, Call: "32-bit call 20"}) {
+		t.Errorf("under a reaper: %+v", e)
 	}
 	// Outside, the 32-bit door is open; it prints a process number.
 	if twin := outside(t, "int80")["int80"]; twin == "" || strings.HasPrefix(twin, "CLOSED") {

@@ -28,7 +28,8 @@ func (l *Launcher) Launch(r Request) (*Process, error) {
 	if err := l.reserve(r.Name); err != nil {
 		return nil, failed("request", err)
 	}
-	p := &Process{launcher: l, name: r.Name, done: make(chan struct{}), gone: make(chan struct{})}
+	l.log.forget(r.UID)
+	p := &Process{launcher: l, name: r.Name, uid: r.UID, fork: r.Profile.Fork, done: make(chan struct{}), gone: make(chan struct{})}
 	// What is acquired is undone in reverse, unless the program runs.
 	var undo []func()
 	defer func() {

@@ -13,6 +13,8 @@ import (
 type Process struct {
 	launcher *Launcher
 	name     string
+	uid      uint32
+	fork     bool
 	group    *cgroup.Group
 	oom      *os.File // readable when memory is used up; nil where nobody need watch
 	process  *os.Process
@@ -35,6 +37,10 @@ type Exit struct {
 	Signal int
 	// OOM: the kernel killed something in the jail for want of memory.
 	OOM bool
+	// Filtered: a system call that no jail may make ended it; Call says which, as
+	// "32-bit call 20", where the kernel's log tells.
+	Filtered bool
+	Call     string
 	// Forced: it did not end by itself and was killed by Stop, Kill or Close.
 	Forced bool
 }
@@ -164,6 +170,10 @@ func (p *Process) watch() {
 		} else {
 			exit.Code = ws.ExitStatus()
 		}
+	}
+	exit.Filtered = exit.Signal == int(syscall.SIGSYS) || p.fork && exit.Code == 128+int(syscall.SIGSYS)
+	if exit.Filtered {
+		exit.Call = p.launcher.log.killedBy(p.uid)
 	}
 	p.mu.Lock()
 	exit.OOM = p.starved || p.group.OOMKilled()

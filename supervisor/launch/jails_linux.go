@@ -145,10 +145,13 @@ func (s *Supervisor) watch(j *running) {
 	s.mu.Lock()
 	delete(s.jails, j.row.Jail)
 	s.mu.Unlock()
+	if exit.Filtered { // no honest program does this, whatever it was built for
+		s.cfg.Log.Warn("a jail was ended by its system call filter", keyJail, j.row.Jail, keyKind, j.row.Kind, keyProject, j.row.Project, keyRevision, j.row.Revision, "call", exit.Call)
+	}
 	s.cfg.Log.Debug("jail ended", keyJail, j.row.Jail, keyKind, j.row.Kind, "status", exit.Code, "signal", exit.Signal, "oom", exit.OOM)
 	if <-j.told {
 		// An authority that has ended needs no report; another error ended it.
-		_ = j.life.a.send(order.Exited{Jail: j.row.Jail, Status: exit.Code, Signal: exit.Signal, OOM: exit.OOM, Forced: exit.Forced})
+		_ = j.life.a.send(order.Exited{Jail: j.row.Jail, Status: exit.Code, Signal: exit.Signal, OOM: exit.OOM, Filter: exit.Filtered, Call: exit.Call, Forced: exit.Forced})
 	}
 	j.life.work.Done()
 	if !gone {

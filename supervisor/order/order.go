@@ -145,6 +145,8 @@ type (
 		Status int      `json:"status"`           // exit status, -1 if killed
 		Signal int      `json:"signal,omitempty"` // that ended it
 		OOM    bool     `json:"oom,omitempty"`    // the memory limit ended it
+		Filter bool     `json:"filter,omitempty"` // a system call that no jail may make ended it
+		Call   string   `json:"call,omitempty"`   // which, where the kernel told
 		Forced bool     `json:"forced,omitempty"` // it outlived its grace
 	}
 	// TokenFileIs answers TokenFile with the file, open for writing.

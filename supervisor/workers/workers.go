@@ -233,6 +233,10 @@ func how(x order.Exited) string {
 	switch {
 	case x.OOM:
 		return "the memory limit ended it"
+	case x.Filter && x.Call != "":
+		return "its system call filter ended it: " + x.Call
+	case x.Filter:
+		return "its system call filter ended it"
 	case x.Forced:
 		return "it outlived its grace and was killed"
 	case x.Signal != 0:
