@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,7 +28,7 @@ func (a *app) psCommand() *cobra.Command {
 			t.row("KIND", "SERVER", "PROFILE", "UID", "PID", "STATE", "MEMORY", "CPU", "PIDS", "CALLS", "SESSIONS", "RESTARTS", "STARTED", "PROJECT", "LAST ERROR")
 			for _, p := range r.Rows {
 				t.row(p.Kind, p.Label, p.Profile, p.UID, p.PID, p.State, size(p.Memory), (time.Duration(p.CPUUsec) * time.Microsecond).Round(time.Millisecond),
-					p.Pids, p.Calls, p.Sessions, p.Restarts, when(p.Started), p.Project, p.LastError)
+					p.Pids, p.Calls, p.Sessions, p.Restarts, when(p.Started), cmp.Or(p.ProjectLabel, p.Project), p.LastError)
 			}
 		})
 	}
@@ -84,7 +85,7 @@ func activityCells(x api.ActivityRow) []any {
 	if x.Count > 1 {
 		count = fmt.Sprint(x.Count)
 	}
-	return []any{when(x.Time), x.State, x.Tool, took, x.Code, count, x.Principal, x.Call, x.Project}
+	return []any{when(x.Time), x.State, x.Tool, took, x.Code, count, x.Principal, x.Call, cmp.Or(x.ProjectLabel, x.Project)}
 }
 
 // follow prints rows as they come: columns of fixed width, for no one knows the

@@ -313,28 +313,29 @@ type (
 		Rows []PsRow `json:"rows"`
 	}
 	ActivityRow struct {
-		Call       string   `json:"call,omitempty"`
-		Time       int64    `json:"time"` // milliseconds since the epoch
-		Account    string   `json:"account"`
-		Host       string   `json:"host"`
-		Project    string   `json:"project"`
-		Task       string   `json:"task"`
-		Principal  string   `json:"principal"`
-		Mode       string   `json:"mode"`
-		Session    string   `json:"session"`
-		Connection string   `json:"connection,omitempty"`
-		Revision   string   `json:"revision,omitempty"`
-		Tool       string   `json:"tool"`
-		Classes    []string `json:"classes,omitempty"`
-		RequestID  string   `json:"request_id,omitempty"`
-		ArgsDigest string   `json:"args_digest,omitempty"`
-		ArgsSize   int64    `json:"args_size"`
-		State      string   `json:"state"`
-		Ended      int64    `json:"ended,omitzero"`
-		Size       int64    `json:"size,omitzero"`
-		Code       string   `json:"code,omitempty"`
-		Count      int      `json:"count,omitzero"` // folded denials
-		Cursor     string   `json:"cursor"`
+		Call         string   `json:"call,omitempty"`
+		Time         int64    `json:"time"` // milliseconds since the epoch
+		Account      string   `json:"account"`
+		Host         string   `json:"host"`
+		Project      string   `json:"project"`
+		ProjectLabel string   `json:"project_label,omitempty"`
+		Task         string   `json:"task"`
+		Principal    string   `json:"principal"`
+		Mode         string   `json:"mode"`
+		Session      string   `json:"session"`
+		Connection   string   `json:"connection,omitempty"`
+		Revision     string   `json:"revision,omitempty"`
+		Tool         string   `json:"tool"`
+		Classes      []string `json:"classes,omitempty"`
+		RequestID    string   `json:"request_id,omitempty"`
+		ArgsDigest   string   `json:"args_digest,omitempty"`
+		ArgsSize     int64    `json:"args_size"`
+		State        string   `json:"state"`
+		Ended        int64    `json:"ended,omitzero"`
+		Size         int64    `json:"size,omitzero"`
+		Code         string   `json:"code,omitempty"`
+		Count        int      `json:"count,omitzero"` // folded denials
+		Cursor       string   `json:"cursor"`
 	}
 	ActivityResult struct {
 		Rows   []ActivityRow `json:"rows"`
