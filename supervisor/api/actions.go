@@ -292,22 +292,23 @@ type (
 		Tasks []TaskResult `json:"tasks"`
 	}
 	PsRow struct {
-		Kind      string `json:"kind"` // bridge, server, probe
-		Project   string `json:"project,omitempty"`
-		Label     string `json:"label,omitempty"` // the server's
-		Jail      string `json:"jail"`
-		Profile   string `json:"profile"`
-		UID       uint32 `json:"uid"`
-		PID       int    `json:"pid"`
-		State     string `json:"state"`
-		Memory    int64  `json:"memory"`
-		CPUUsec   int64  `json:"cpu_usec"`
-		Pids      int    `json:"pids"`
-		Started   int64  `json:"started"`
-		Calls     uint64 `json:"calls"`
-		Restarts  int    `json:"restarts"`
-		Sessions  int    `json:"sessions"`
-		LastError string `json:"last_error,omitempty"`
+		Kind         string `json:"kind"` // bridge, server, probe
+		Project      string `json:"project,omitempty"`
+		ProjectLabel string `json:"project_label,omitempty"`
+		Label        string `json:"label,omitempty"` // the server's
+		Jail         string `json:"jail"`
+		Profile      string `json:"profile"`
+		UID          uint32 `json:"uid"`
+		PID          int    `json:"pid"`
+		State        string `json:"state"`
+		Memory       int64  `json:"memory"`
+		CPUUsec      int64  `json:"cpu_usec"`
+		Pids         int    `json:"pids"`
+		Started      int64  `json:"started"`
+		Calls        uint64 `json:"calls"`
+		Restarts     int    `json:"restarts"`
+		Sessions     int    `json:"sessions"`
+		LastError    string `json:"last_error,omitempty"`
 	}
 	PsResult struct {
 		Rows []PsRow `json:"rows"`
