@@ -17,7 +17,8 @@ const every = "*"
 // or tier that this build does not know is an error: it must not decide as none.
 func rootOf(r order.Root) (*registry.Root, error) {
 	out := &registry.Root{Version: r.Version, Accounts: map[ids.Account]registry.RootAccount{}, Projects: map[ids.Project]registry.RootProject{},
-		Servers: map[ids.Server]registry.RootServer{}, Hosts: map[string]registry.RootHost{}, Assigned: map[registry.Assignment]bool{}}
+		Servers: map[ids.Server]registry.RootServer{}, Hosts: map[string]registry.RootHost{}, Assigned: map[registry.Assignment]bool{},
+		FirstUID: r.UIDs.First, UIDs: r.UIDs.Count}
 	for _, a := range r.Accounts {
 		out.Accounts[a.ID] = registry.RootAccount{ID: a.ID, Name: a.Name, UIDs: a.UIDs, Deleted: a.Deleted}
 	}

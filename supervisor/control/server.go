@@ -32,7 +32,7 @@ import (
 
 // Bounds of the socket.
 const (
-	MaxClients   = 256              // connections at a time
+	MaxClients   = 256              // connections at a time; root may have MaxPerUID beyond them
 	MaxPerUID    = 32               // connections of one uid other than root
 	IdleClient   = 5 * time.Minute  // without a request
 	WriteWait    = 10 * time.Second // for a client to take an answer
@@ -96,7 +96,8 @@ func (s *Server) Serve(ctx context.Context, ln *net.UnixListener) error {
 func (s *Server) enter(uid uint32) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.clients >= MaxClients || (uid != 0 && s.byUID[uid] >= MaxPerUID) {
+	// Others may not keep root from stopping them.
+	if uid == 0 && s.clients >= MaxClients+MaxPerUID || uid != 0 && (s.clients >= MaxClients || s.byUID[uid] >= MaxPerUID) {
 		return false
 	}
 	s.clients++

@@ -106,7 +106,7 @@ func (a *actions) serverCatalogue(ctx context.Context, c *Call) (any, error) {
 	}
 	var out api.CatalogueResult
 	err = a.do(ctx, func() error {
-		if !c.Who.Root && a.account(c.Who).ID == "" {
+		if !c.Who.Root && len(a.projectsOf(a.account(c.Who).ID)) == 0 {
 			return refusal.NotPermitted
 		}
 		srv, err := a.pickServer(p.Selector)

@@ -26,19 +26,37 @@ type minted struct {
 	expires int64
 }
 
+// goodFor is what a token may be used for; zero values are the defaults.
+type goodFor struct {
+	ttl   time.Duration
+	binds int
+}
+
+// tokenFor checks what is asked of a token, before anything else is done for it.
+func tokenFor(ttlMs int64, binds int) (goodFor, error) {
+	if ttlMs < 0 || ttlMs > token.MaxTTL.Milliseconds() {
+		return goodFor{}, api.Refuse(refusal.BadRequest, "A token may bind for at most %v.", token.MaxTTL)
+	}
+	if binds < 0 || binds > token.MaxBinds {
+		return goodFor{}, api.Refuse(refusal.BadRequest, "A token is good for 1 to %d binds.", token.MaxBinds)
+	}
+	g := goodFor{time.Duration(ttlMs) * time.Millisecond, binds}
+	if ttlMs == 0 {
+		g.ttl = token.DefaultTTL
+	}
+	if binds == 0 {
+		g.binds = token.DefaultBinds
+	}
+	return g, nil
+}
+
 // mint makes a token for a live task, on the loop.
-func (a *actions) mint(t *registry.Task, uid uint32, ttlMs int64, binds int, dry bool) (minted, error) {
+func (a *actions) mint(t *registry.Task, uid uint32, g goodFor, dry bool) (minted, error) {
 	var secret [32]byte
 	rand.Read(secret[:])
 	tok := token.New(secret)
 	now := a.Instant()
-	b := token.Binding{Task: t.ID, Project: t.Project, UID: uid, Binds: binds, Minted: now, TTL: time.Duration(ttlMs) * time.Millisecond}
-	if binds == 0 {
-		b.Binds = token.DefaultBinds
-	}
-	if ttlMs == 0 {
-		b.TTL = token.DefaultTTL
-	}
+	b := token.Binding{Task: t.ID, Project: t.Project, UID: uid, Binds: g.binds, Minted: now, TTL: g.ttl}
 	if dry {
 		return minted{tok, now.Wall.Add(b.TTL).UnixMilli()}, nil
 	}
@@ -57,6 +75,9 @@ func (a *actions) forUID(uid uint32) error {
 	if _, host := a.reg.Root().HostOf(uid); host {
 		return api.Refuse(refusal.BadRequest, "Uid %d is a host's own.", uid)
 	}
+	if a.reg.Root().Leased(uid) {
+		return api.Refuse(refusal.BadRequest, "Uid %d lies in the range of the jails.", uid)
+	}
 	return nil
 }
 
@@ -74,6 +95,10 @@ func (a *actions) taskNew(ctx context.Context, c *Call) (any, error) {
 	}
 	if !policy.KnownMode(p.Mode) {
 		return nil, api.Refuse(refusal.ModeUnknown, "%q is not a mode; the only one is %q.", p.Mode, policy.ModeCode)
+	}
+	good, err := tokenFor(p.TTLMs, p.Binds)
+	if err != nil {
+		return nil, err
 	}
 	var out api.TaskResult
 	var m minted
@@ -100,7 +125,7 @@ func (a *actions) taskNew(ctx context.Context, c *Call) (any, error) {
 			err = a.Gate.Apply(ch)
 		}
 		if err == nil {
-			m, err = a.mint(&t, p.ForUID, p.TTLMs, p.Binds, c.Req.DryRun)
+			m, err = a.mint(&t, p.ForUID, good, c.Req.DryRun)
 		}
 		if err == nil {
 			out = a.taskResult(&t)
@@ -164,6 +189,10 @@ func (a *actions) taskToken(ctx context.Context, c *Call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	good, err := tokenFor(p.TTLMs, p.Binds)
+	if err != nil {
+		return nil, err
+	}
 	var out api.TaskResult
 	var m minted
 	var uid uint32
@@ -184,7 +213,7 @@ func (a *actions) taskToken(ctx context.Context, c *Call) (any, error) {
 	err = a.do(ctx, func() error {
 		t, err := a.hostTask(c.Who, p.Task)
 		if err == nil {
-			m, err = a.mint(t, uid, p.TTLMs, p.Binds, c.Req.DryRun)
+			m, err = a.mint(t, uid, good, c.Req.DryRun)
 		}
 		if err == nil {
 			out = a.taskResult(t)

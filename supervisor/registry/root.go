@@ -18,7 +18,12 @@ type Root struct {
 	Hosts    map[string]RootHost
 	// Assigned names which project has the credential of which server.
 	Assigned map[Assignment]bool
+	// The users of jails: none of them is anybody's.
+	FirstUID, UIDs uint32
 }
+
+// Leased tells whether a uid lies in the range of the jails.
+func (r *Root) Leased(uid uint32) bool { return uid >= r.FirstUID && uid-r.FirstUID < r.UIDs }
 
 // RootAccount is a person or a service, and the uids that are it.
 type RootAccount struct {

@@ -1,0 +1,185 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"postern/ids"
+	"postern/policy"
+	"postern/policy/access"
+	"postern/refusal"
+	"postern/supervisor/api"
+	"postern/supervisor/registry"
+)
+
+type none struct{}
+
+// newTask makes a task of the host for an account in shop.
+func (r *rig) newTask(account int) ids.Task {
+	r.t.Helper()
+	a := id[ids.Account](account)
+	t := registry.Task{ID: fresh[ids.Task](), Account: a, Host: "agent", Project: id[ids.Project](shop), Principal: access.Local(a), Mode: policy.ModeCode, Created: 1}
+	r.on(func() {
+		c, err := r.g.Registry().NewTask(t)
+		if err == nil {
+			err = r.g.Apply(c)
+		}
+		if err != nil {
+			r.t.Error(err)
+		}
+	})
+	return t.ID
+}
+
+// TestControl1_WhoMayWhat asks for every action as everybody. What changes anything
+// is asked as a dry run, which goes through the same function; at the end nothing
+// is stored that was not before.
+func TestControl1_WhoMayWhat(t *testing.T) {
+	r := newRig(t)
+	alices, bobs := r.newTask(alice), r.newTask(bob)
+	r.on(func() {}) // alices has a token's uid
+	tok := must[api.TaskResult](r.as(host), api.TaskNew, api.TaskNewParams{Project: "shop", ForUID: owner})
+
+	const (
+		ok   = refusal.Code("")
+		no   = refusal.NotPermitted
+		gone = refusal.NotFound
+		what = refusal.TaskUnknown
+		host = refusal.HostUnknown
+	)
+	shops := api.ProjectParams{Project: "shop"}
+	con := api.ConnectionParams{Project: "shop", Server: "files", Tools: []string{"read_file"}}
+	bare := api.ConnectionParams{Project: "shop", Server: "files"}
+	for _, row := range []struct {
+		action api.Action
+		params any
+		// root, owner, member, viewer, other account, host, stranger
+		want [7]refusal.Code
+	}{
+		{api.Status, none{}, [7]refusal.Code{ok, ok, ok, ok, ok, ok, ok}},
+		{api.Ps, none{}, [7]refusal.Code{ok, ok, ok, ok, ok, ok, ok}},
+		{api.Ps, shops, [7]refusal.Code{ok, ok, ok, ok, gone, ok, gone}},
+		{api.Activity, api.ActivityParams{}, [7]refusal.Code{ok, ok, ok, ok, ok, ok, ok}},
+		{api.Activity, api.ActivityParams{Project: "shop"}, [7]refusal.Code{ok, ok, ok, ok, gone, ok, gone}},
+		{api.AccountList, none{}, [7]refusal.Code{ok, ok, ok, ok, ok, ok, ok}},
+		{api.AccountShow, api.Selected{Selector: "alice"}, [7]refusal.Code{ok, ok, gone, gone, gone, gone, gone}},
+		{api.AccountSuspend, api.Selected{Selector: "alice"}, [7]refusal.Code{ok, ok, gone, gone, gone, gone, gone}},
+		{api.AccountActivate, api.Selected{Selector: "alice"}, [7]refusal.Code{ok, no, no, no, no, no, no}},
+		{api.ProjectList, none{}, [7]refusal.Code{ok, ok, ok, ok, ok, ok, ok}},
+		{api.ProjectShow, api.Selected{Selector: "shop"}, [7]refusal.Code{ok, ok, ok, ok, gone, ok, gone}},
+		{api.ProjectShow, api.Selected{Selector: string(id[ids.Project](shop))}, [7]refusal.Code{ok, ok, ok, ok, gone, ok, gone}},
+		{api.ProjectShow, api.Selected{Selector: "blog"}, [7]refusal.Code{ok, ok, gone, gone, gone, ok, gone}},
+		{api.ProjectDelete, api.Selected{Selector: "shop"}, [7]refusal.Code{ok, ok, no, no, gone, no, gone}},
+		{api.MemberAdd, api.MemberParams{Project: "shop", Account: "otto"}, [7]refusal.Code{ok, no, no, no, no, no, no}},
+		{api.MemberRemove, api.MemberParams{Project: "shop", Account: "vera"}, [7]refusal.Code{ok, ok, no, ok, gone, no, gone}},
+		{api.MemberRemove, api.MemberParams{Project: "shop", Account: "bob"}, [7]refusal.Code{ok, ok, ok, no, gone, no, gone}},
+		{api.ServerProbe, api.Selected{Selector: "files"}, [7]refusal.Code{ok, no, no, no, no, no, no}},
+		{api.ServerCatalogue, api.Selected{Selector: "files"}, [7]refusal.Code{ok, ok, ok, ok, no, no, no}},
+		{api.ConnectionAdd, api.ConnectionParams{Project: "shop", Server: "notes"}, [7]refusal.Code{ok, no, no, no, no, no, no}},
+		{api.ConnectionList, shops, [7]refusal.Code{ok, ok, ok, ok, gone, ok, gone}},
+		{api.ConnectionShow, bare, [7]refusal.Code{ok, ok, ok, ok, gone, ok, gone}},
+		{api.ConnectionGrant, con, [7]refusal.Code{ok, no, no, no, no, no, no}},
+		{api.ConnectionAccept, bare, [7]refusal.Code{ok, no, no, no, no, no, no}},
+		{api.ConnectionEnable, bare, [7]refusal.Code{ok, no, no, no, no, no, no}},
+		{api.ConnectionRevoke, con, [7]refusal.Code{ok, ok, no, no, gone, no, gone}},
+		{api.ConnectionDisable, bare, [7]refusal.Code{ok, ok, no, no, gone, no, gone}},
+		{api.TaskNew, api.TaskNewParams{Project: "shop", ForUID: owner}, [7]refusal.Code{host, host, host, host, host, ok, host}},
+		{api.TaskToken, api.TaskParams{Task: tok.Task}, [7]refusal.Code{host, host, host, host, host, ok, host}},
+		{api.TaskList, shops, [7]refusal.Code{ok, ok, ok, ok, gone, ok, gone}},
+		{api.TaskList, none{}, [7]refusal.Code{ok, ok, ok, ok, ok, ok, ok}},
+		{api.TaskShow, api.TaskParams{Task: string(alices)}, [7]refusal.Code{ok, ok, what, ok, what, ok, what}},
+		{api.TaskShow, api.TaskParams{Task: string(bobs)}, [7]refusal.Code{ok, ok, ok, ok, what, ok, what}},
+		{api.TaskRevoke, api.TaskParams{Task: string(alices)}, [7]refusal.Code{ok, ok, what, no, what, ok, what}},
+		{api.TaskRevoke, api.TaskParams{Task: string(bobs)}, [7]refusal.Code{ok, ok, ok, no, what, ok, what}},
+	} {
+		before := r.stored()
+		for i, role := range roles {
+			c := r.as(role.uid)
+			detail, code := c.ask(row.action, row.params, dry)
+			if code != row.want[i] {
+				t.Errorf("%s %+v by %s: %q %s, want %q", row.action, row.params, role.name, string(code), detail, string(row.want[i]))
+			}
+			c.c.Close()
+		}
+		if after := r.stored(); after != before {
+			t.Errorf("%s %+v: a dry run or a refused request changed\n%s\nto\n%s", row.action, row.params, before, after)
+		}
+	}
+}
+
+func TestControl1_EveryActionOfThisSocketIsServed(t *testing.T) {
+	r := newRig(t)
+	for _, a := range api.Actions() {
+		served := api.ServedBy(a) == api.ControlSocket
+		_, code := r.as(root).ask(a, map[string]int{"nobody knows this": 1})
+		if code != refusal.BadRequest {
+			t.Errorf("%s: %q", a, string(code))
+		}
+		detail, _ := r.as(root).ask(a, map[string]int{"nobody knows this": 1})
+		if here := string(detail) != fmt.Sprintf("There is no action %q here.", a); here != served {
+			t.Errorf("%s: served %v, %s", a, here, detail)
+		}
+	}
+}
+
+// Lists show what the asker may see, and nothing else.
+func TestControl1_ListsShowOnlyTheOwn(t *testing.T) {
+	r := newRig(t)
+	r.newTask(alice)
+	r.newTask(bob)
+	for _, row := range []struct {
+		uid                       uint32
+		accounts, projects, tasks int
+	}{{root, 4, 2, 2}, {owner, 1, 2, 2}, {member, 1, 1, 1}, {viewer, 1, 1, 2}, {other, 1, 0, 0}, {host, 0, 2, 2}, {stranger, 0, 0, 0}} {
+		c := r.as(row.uid)
+		a, p, k := must[api.AccountListResult](c, api.AccountList, none{}), must[api.ProjectListResult](c, api.ProjectList, none{}), must[api.TaskListResult](c, api.TaskList, none{})
+		if len(a.Accounts) != row.accounts || len(p.Projects) != row.projects || len(k.Tasks) != row.tasks {
+			t.Errorf("%d sees %d accounts, %d projects, %d tasks", row.uid, len(a.Accounts), len(p.Projects), len(k.Tasks))
+		}
+	}
+	r.session(owner, "")
+	for _, row := range []struct {
+		uid  uint32
+		rows int
+	}{{root, 1}, {owner, 1}, {member, 1}, {viewer, 1}, {other, 0}, {host, 1}, {stranger, 0}} {
+		if got := must[api.PsResult](r.as(row.uid), api.Ps, none{}); len(got.Rows) != row.rows {
+			t.Errorf("%d sees %+v", row.uid, got.Rows)
+		}
+	}
+	st := must[api.StatusResult](r.as(stranger), api.Status, none{})
+	if st.State != "serving" || st.Bridges != 1 || st.Sessions != 1 || st.Servers != 1 || st.Version != "test" || st.Incarnation != 1 {
+		t.Errorf("%+v", st)
+	}
+	if _, err := r.w.Ps(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A deleted account's uid is nobody's; a uid that two accounts claim is nobody's.
+func TestControl1_AUidWithoutOneAccountIsAStranger(t *testing.T) {
+	r := newRig(t)
+	edit := func(change func(*registry.Root)) {
+		next := facts()
+		change(next)
+		r.on(func() { r.g.Registry().SetRoot(next) })
+	}
+	edit(func(f *registry.Root) {
+		a := f.Accounts[id[ids.Account](alice)]
+		a.Deleted = true
+		f.Accounts[a.ID] = a
+	})
+	if _, code := r.as(owner).ask(api.ProjectShow, api.Selected{Selector: "shop"}); code != refusal.NotFound {
+		t.Errorf("a deleted account: %q", string(code))
+	}
+	edit(func(f *registry.Root) {
+		a := f.Accounts[id[ids.Account](otto)]
+		a.UIDs = append(a.UIDs, owner)
+		f.Accounts[a.ID] = a
+	})
+	if _, code := r.as(owner).ask(api.ProjectShow, api.Selected{Selector: "shop"}); code != refusal.NotFound {
+		t.Errorf("a uid of two accounts: %q", string(code))
+	}
+	edit(func(*registry.Root) {})
+	must[api.ProjectShowResult](r.as(owner), api.ProjectShow, api.Selected{Selector: "shop"})
+}
