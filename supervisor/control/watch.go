@@ -169,7 +169,12 @@ func (a *actions) page(ctx context.Context, w Who, project string, q store.Query
 	err = a.do(ctx, func() error {
 		for i := range page.Calls {
 			if a.readsActivity(w, &page.Calls[i]) {
-				r := row(&page.Calls[i], out.Cursor)
+				// Each row's own place, so that whoever read half a page goes on behind it.
+				at := activity.Cursor{Before: page.Calls[i].Seq}
+				if cur.Follow {
+					at = activity.Cursor{Follow: true, After: page.Calls[i].Change, From: cur.From}
+				}
+				r := row(&page.Calls[i], at.String())
 				r.ProjectLabel = a.reg.Root().Projects[page.Calls[i].Project].Label
 				out.Rows = append(out.Rows, r)
 			}
