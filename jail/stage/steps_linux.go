@@ -3,6 +3,7 @@ package stage
 import (
 	"fmt"
 	"strings"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -17,6 +18,7 @@ func Steps() []Step {
 		{"hide", "no other process may attach while this one is privileged (CVE-2016-9962)", (*build).hide},
 		{"records", "the kernel's record of this thread is out of sight after the pivot, and proof needs it", (*build).records},
 		{"session", "a session of its own: no controlling terminal to type into (CVE-2017-5226)", (*build).session},
+		{"signals", "what the launcher ignores, as under nohup, the program would ignore too: exec keeps that (execve(2))", (*build).signals},
 		{"cgroup-namespace", "unshared only now, so that the jail's own group is its root (cgroup_namespaces(7))", (*build).cgroupNamespace},
 		{"hostname", "the host's name is not the program's business", (*build).hostname},
 		{"root", "a private tmpfs: mount points exist nowhere that anybody else can reach (CVE-2021-30465)", (*build).newRoot},
@@ -127,6 +129,27 @@ func (b *build) records() error {
 func (b *build) session() error {
 	_, err := unix.Setsid()
 	return err
+}
+
+// signals gives every ignored signal its default action.
+func (b *build) signals() error {
+	// What rt_sigaction(2) takes: handler, flags, restorer, mask.
+	type action [4]uintptr
+	const ignored, lastSignal = 1, 64
+	for n := uintptr(1); n <= lastSignal; n++ {
+		var now, fresh action
+		size := unsafe.Sizeof(now[3])
+		if _, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, n, 0, uintptr(unsafe.Pointer(&now)), size, 0, 0); errno != 0 {
+			return fmt.Errorf("signal %d: %w", n, errno)
+		}
+		if now[0] != ignored {
+			continue
+		}
+		if _, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, n, uintptr(unsafe.Pointer(&fresh)), 0, size, 0, 0); errno != 0 {
+			return fmt.Errorf("default of signal %d: %w", n, errno)
+		}
+	}
+	return nil
 }
 
 func (b *build) cgroupNamespace() error { return unix.Unshare(unix.CLONE_NEWCGROUP) }
