@@ -503,7 +503,12 @@ func (r *rig) session(uid uint32, tok string) (*bridge, ids.Session) {
 		}
 		return b != nil
 	})
-	b.send(wire.Start{Seq: 1, Session: ids.Session(s), Connection: r.conn, Tool: "read_file"})
+	r.mu.Lock()
+	_, has := b.started[r.conn]
+	r.mu.Unlock()
+	if !has {
+		b.send(wire.Start{Seq: 1, Session: ids.Session(s), Connection: r.conn, Tool: "read_file"})
+	}
 	r.await("its server", func() bool { return b.started[r.conn].Instance != "" })
 	return b, ids.Session(s)
 }
