@@ -1,0 +1,77 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"postern/ids"
+	"postern/policy/class"
+	"postern/supervisor/order"
+)
+
+func id[T ids.ID](n byte) T { return ids.New[T](time.UnixMilli(1_790_000_000_000), [10]byte{9: n}) }
+
+// document is what posternd pushes, with everything in it.
+func document() order.Root {
+	return order.Root{Version: 7, UIDs: order.Range{First: 1000000, Count: 64},
+		Accounts: []order.Account{{ID: id[ids.Account](1), Name: "alice", UIDs: []uint32{1001}}, {ID: id[ids.Account](2), Name: "bob", Deleted: true}},
+		Projects: []order.Project{{ID: id[ids.Project](1), Label: "shop", Owner: id[ids.Account](1), Workspace: "/srv/shop", PersonBind: true, ExecutionProfile: "standard", Created: 5}},
+		Servers: []order.Server{{ID: id[ids.Server](1), Label: "files", Revisions: []order.Revision{
+			{ID: id[ids.Revision](1), Credential: "none", Scope: "project"},
+			{ID: id[ids.Revision](2), Digest: "d", Profile: "node", Fork: true, Credential: "required", Scope: "task", CallMs: 1, StartMs: 2, IdleMs: 3, StopMs: 4,
+				Classes: map[string][]string{"run": {"process.execute", "filesystem.read"}}, Tiers: map[string]string{"run": "reversible"}}}}},
+		Hosts: []order.Host{{ID: "agent", UID: 2000, Accounts: []string{"*"}, Projects: []string{string(id[ids.Project](1))}}, {ID: "narrow", UID: 2001, Accounts: []string{string(id[ids.Account](1))}, Projects: []string{"*"}}}}
+}
+
+func TestRootFactsAreTakenWhole(t *testing.T) {
+	r, err := rootOf(document())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Version != 7 || len(r.Accounts) != 2 || !r.Accounts[id[ids.Account](2)].Deleted || r.Accounts[id[ids.Account](1)].UIDs[0] != 1001 {
+		t.Errorf("%+v", r.Accounts)
+	}
+	if p := r.Projects[id[ids.Project](1)]; p.Owner != id[ids.Account](1) || !p.PersonBind || p.ExecutionProfile != "standard" || p.Workspace != "/srv/shop" || p.Label != "shop" || p.Deleted {
+		t.Errorf("%+v", p)
+	}
+	s := r.Servers[id[ids.Server](1)]
+	if s.Current != id[ids.Revision](2) || len(s.Revisions) != 2 || s.Label != "files" || s.Deleted {
+		t.Errorf("%+v", s)
+	}
+	v := s.Revisions[s.Current]
+	if !v.Required || !v.PerTask || !v.Fork || v.Classes["run"] != class.SetOf(class.ProcessExecute, class.FilesystemRead) || v.Tiers["run"] != class.Reversible ||
+		v.Call != time.Millisecond || v.Start != 2*time.Millisecond || v.Idle != 3*time.Millisecond || v.Stop != 4*time.Millisecond {
+		t.Errorf("%+v", v)
+	}
+	if old := s.Revisions[id[ids.Revision](1)]; old.Required || old.PerTask {
+		t.Errorf("%+v", old)
+	}
+	for host, row := range map[string][2]bool{"agent": {true, false}, "narrow": {true, true}} { // of alice in shop, of alice in another project
+		h := r.Hosts[host]
+		if got := [2]bool{h.Serves(id[ids.Account](1), id[ids.Project](1)), h.Serves(id[ids.Account](1), id[ids.Project](9))}; got != row {
+			t.Errorf("%s: %v", host, got)
+		}
+	}
+	if r.Hosts["narrow"].Serves(id[ids.Account](2), id[ids.Project](1)) || r.Hosts["agent"].Serves("*", "*") {
+		t.Error("a host serves whom it does not name")
+	}
+	if !r.Leased(1000000) || !r.Leased(1000063) || r.Leased(1000064) || r.Leased(999999) {
+		t.Error("the range of the jails")
+	}
+}
+
+func TestAWordThisBuildDoesNotKnowDecidesNothing(t *testing.T) {
+	for says, change := range map[string]func(*order.Revision){
+		"class":       func(v *order.Revision) { v.Classes = map[string][]string{"run": {"process.execute", "teleport"}} },
+		"empty class": func(v *order.Revision) { v.Classes = map[string][]string{"run": {""}} },
+		"tier":        func(v *order.Revision) { v.Tiers = map[string]string{"run": "harmless"} },
+		"empty tier":  func(v *order.Revision) { v.Tiers = map[string]string{"run": ""} },
+	} {
+		d := document()
+		change(&d.Servers[0].Revisions[0]) // not even the current one
+		if r, err := rootOf(d); err == nil || r != nil || !strings.Contains(err.Error(), string(d.Servers[0].ID)) || !strings.Contains(err.Error(), "run") {
+			t.Errorf("%s: %v, %v", says, r, err)
+		}
+	}
+}
