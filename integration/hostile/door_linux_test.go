@@ -114,7 +114,7 @@ func TestDoor_DescriptorsWithTheBindLine(t *testing.T) {
 		return len(names)
 	}
 	before := count()
-	for range 50 {
+	for range 20 {
 		c := w.door(w.a, aliceUID)
 		var fds []int
 		for range 50 {
@@ -125,8 +125,12 @@ func TestDoor_DescriptorsWithTheBindLine(t *testing.T) {
 			defer f.Close()
 			fds = append(fds, int(f.Fd()))
 		}
-		c.WriteMsgUnix([]byte(bindLine("")), syscall.UnixRights(fds...), nil)
-		readLine(c) // a session, or a refusal by the kernel's bounce
+		if _, _, err := c.WriteMsgUnix([]byte(bindLine("")), syscall.UnixRights(fds...), nil); err != nil {
+			io.WriteString(c, bindLine("")) // newer kernels do not even send them
+		}
+		if line := readLine(c); !strings.Contains(line, `"session"`) {
+			t.Errorf("the line itself: %s", line)
+		}
 		c.Close()
 	}
 	until(t, "the authority holds what it held", func() bool { return count() <= before+4 })
