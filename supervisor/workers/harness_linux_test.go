@@ -400,7 +400,7 @@ func (r *rig) obey(m order.Up) {
 		case "":
 			b, theirs := r.newBridge(gate.Set{})
 			s, fds := r.newServer(m.Revision)
-			b.probe = s
+			r.event(func() { b.probe = s })
 			r.say(order.Launched{Seq: m.Seq, Jail: s.jail, Bridge: b.jail, PID: 1, UID: 1}, append([]int{theirs}, fds...)...)
 			go b.listen()
 		case held:
@@ -562,7 +562,6 @@ type bridge struct {
 	room     int    // bytes of the socket to it; 0: the system's
 
 	sending sync.Mutex
-	closing sync.Once
 
 	// Guarded by r.mu.
 	seq       uint64
@@ -587,7 +586,13 @@ type asking struct {
 	conn ids.Connection
 }
 
-func (b *bridge) close() { b.closing.Do(func() { unix.Shutdown(b.fd, unix.SHUT_RDWR) }) }
+func (b *bridge) close() {
+	b.sending.Lock()
+	defer b.sending.Unlock()
+	if b.fd >= 0 {
+		unix.Shutdown(b.fd, unix.SHUT_RDWR)
+	}
+}
 
 func (b *bridge) send(m wire.Up) error {
 	raw, err := wire.EncodeUp(nil, m)
