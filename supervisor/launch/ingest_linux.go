@@ -177,6 +177,9 @@ func (c *copier) entry(from, to int, name, here string, depth int) error {
 	case st.Mode&(unix.S_ISUID|unix.S_ISGID) != 0:
 		return fmt.Errorf("has a set-id bit (mode %04o)", st.Mode&0o7777)
 	}
+	if st.Size > maxPackageBytes-c.bytes { // before it fills the disk
+		return fmt.Errorf("the package has more than %d bytes", int64(maxPackageBytes))
+	}
 	return c.file(src, to, name, here, st.Mode&0o111 != 0)
 }
 

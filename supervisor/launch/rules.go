@@ -112,6 +112,9 @@ func (f Facts) addProject(p api.ProjectAddParams, now time.Time) (Facts, *Projec
 	if !projectName.MatchString(p.Label) {
 		return refuse(refusal.BadRequest, "A project's label matches %s, %q does not.", projectName, p.Label)
 	}
+	if _, err := ids.Parse[ids.Project](p.Label); err == nil {
+		return refuse(refusal.BadRequest, "The label %q has the form of a project's id; a selector could mean either.", p.Label)
+	}
 	if len(f.Projects) >= maxProjects {
 		return refuse(refusal.Busy, "There are %d projects already.", maxProjects)
 	}
