@@ -70,6 +70,21 @@ func networkProbes() []probe {
 	path("C065-N5-path", "another project's socket by its path", func(a aim) string { return a["socket"] })
 	path("N5-workspace", "a socket file in the workspace", func(a aim) string { return a["dir"] + "/socket" })
 
+	datagram := func(label, what string, to func(aim) string, send func(fd int, to unix.Sockaddr) error) {
+		all = append(all, probe{label, what, false, func(a aim) answer {
+			fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+			if err != nil {
+				return done(err)
+			}
+			defer unix.Close(fd)
+			return done(send(fd, &unix.SockaddrUnix{Name: to(a)}))
+		}})
+	}
+	sendto := func(fd int, to unix.Sockaddr) error { return unix.Sendto(fd, []byte("x"), unix.MSG_DONTWAIT, to) }
+	sendmsg := func(fd int, to unix.Sockaddr) error { return unix.Sendmsg(fd, []byte("x"), nil, to, unix.MSG_DONTWAIT) }
+	datagram("N5-workspace-sendto", "a datagram to a socket file in the workspace", func(a aim) string { return a["dir"] + "/datagrams" }, sendto)
+	datagram("N5-workspace-sendmsg", "a datagram to a socket file in the workspace", func(a aim) string { return a["dir"] + "/datagrams" }, sendmsg)
+	datagram("N4-abstract-sendto", "a datagram to an abstract socket of the host", func(a aim) string { return "@" + a["abstract"] + "-datagrams" }, sendto)
 	all = append(all, []probe{
 		{"N6-vsock", "the hypervisor", false, func(aim) answer { return socket(unix.AF_VSOCK, unix.SOCK_STREAM, 0) }},
 		{"N7-netlink-route", "the kernel's routes", false, func(aim) answer { return socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_ROUTE) }},

@@ -36,7 +36,7 @@ const (
 // a refusal without a twin that is open proves nothing and needs a reason.
 func TestJ8_C053_C057_C058_C059_C060_C062_C065_C067_EveryProbeUnderEveryProfile(t *testing.T) {
 	needsRoot(t)
-	aimed, err := target.New(shortDir(t))
+	aimed, err := target.New(filepath.Join(shortDir(t), "target"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,13 +136,7 @@ func TestJ8_C053_C057_C058_C059_C060_C062_C065_C067_EveryProbeUnderEveryProfile(
 func jailed(t *testing.T, l *jail.Launcher, aimed *target.Target, p spec.Profile) target.Runner {
 	t.Helper()
 	program, pkg := open(t, aimed.Program), open(t, aimed.Package)
-	limits := spec.Limits{MemoryBytes: target.MemoryBytes, PidsMax: target.PidsMax, Nofile: target.Nofile}
-	if p.Limits.FsizeBytes > target.FsizeBytes {
-		limits.FsizeBytes = target.FsizeBytes
-	}
-	if p.Limits.TmpBytes > 0 {
-		limits.TmpBytes, limits.TmpInodes = target.TmpBytes, target.TmpInodes
-	}
+	limits := target.Limits(p.Limits)
 	n := 0
 	return func(names []string) (string, target.End, error) {
 		n++

@@ -138,6 +138,12 @@ func batch(run Runner, names []string, answers map[string]Answer) (int, error) {
 	return n + 1, nil
 }
 
+// Where the columns of a table begin.
+const (
+	detailAt = 60
+	whatAt   = 110
+)
+
 // Format writes a table that people can read.
 func Format(probes []Probe, answers map[string]Answer) string {
 	var b strings.Builder
@@ -146,9 +152,34 @@ func Format(probes []Probe, answers map[string]Answer) string {
 		if a.Detail == "" {
 			a.Detail = "-"
 		}
-		fmt.Fprintf(&b, "%-46s %-7s %-22s %s\n", p.Name, a.Verdict, a.Detail, p.What)
+		fmt.Fprintf(&b, "%-*s %-7s %-*s %s\n", detailAt-9, p.Name, a.Verdict, whatAt-detailAt-1, a.Detail, p.What)
 	}
 	return b.String()
+}
+
+// Parse reads a table back.
+func Parse(table string) map[string]Answer {
+	answers := map[string]Answer{}
+	for line := range strings.Lines(table) {
+		if len(line) < detailAt {
+			continue
+		}
+		f := strings.Fields(line[:detailAt])
+		detail := strings.TrimSpace(line[detailAt:min(len(line), whatAt)])
+		if len(f) == 2 {
+			answers[f[0]] = Answer{f[1], strings.TrimPrefix(detail, "-")}
+		}
+	}
+	return answers
+}
+
+// Same tells whether two answers mean the same. Which error a filter gives is a
+// choice and no wall: a call that is refused is refused.
+func Same(a, b Answer) bool {
+	filtered := func(a Answer) bool {
+		return a.Verdict == "CLOSED" && (a.Detail == "EPERM" || a.Detail == "ENOSYS" || a.Detail == "EAFNOSUPPORT")
+	}
+	return a == b || filtered(a) && filtered(b)
 }
 
 // Differences compares two tables line by line; a missing line is one.

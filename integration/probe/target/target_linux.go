@@ -15,6 +15,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -24,6 +25,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"postern/jail/spec"
 )
 
 // The ids of these tests lie apart from any that another program uses here.
@@ -36,14 +39,24 @@ const (
 
 // Limits of the jails of these tests; what the prober uses up is more.
 const (
-	MemoryBytes = 96 << 20
-	PidsMax     = 32
-	Nofile      = 64
-	FsizeBytes  = 2 << 20
-	TmpBytes    = 1 << 20
-	TmpInodes   = 100
+	memoryBytes = 96 << 20
+	pidsMax     = 32
+	nofile      = 64
+	fsizeBytes  = 2 << 20
+	tmpBytes    = 1 << 20
+	tmpInodes   = 100
 	megabytes   = 160 // what it tries to use
 )
+
+// Limits are a profile's, lowered to what the prober uses up quickly.
+func Limits(of spec.Limits) spec.Limits {
+	of.MemoryBytes, of.PidsMax, of.Nofile = memoryBytes, pidsMax, nofile
+	of.FsizeBytes = min(of.FsizeBytes, fsizeBytes)
+	if of.TmpBytes > 0 {
+		of.TmpBytes, of.TmpInodes = tmpBytes, tmpInodes
+	}
+	return of
+}
 
 // Target is everything that is aimed at.
 type Target struct {
@@ -56,7 +69,7 @@ type Target struct {
 	hold      *os.File // the authority lives until this is closed
 	address   string   // of the secret in the authority's memory
 	fd        int      // of the sentinel there
-	listeners []net.Listener
+	listeners []io.Closer
 	port      int
 	shm       int
 	shmKey    int
@@ -64,7 +77,7 @@ type Target struct {
 	leaked    []int
 }
 
-// New builds the prober and everything else below dir.
+// New builds the prober and everything else in dir, which it makes.
 func New(dir string) (*Target, error) {
 	t := &Target{dir: dir, secret: rand.Text(), Program: filepath.Join(dir, "probe"), Package: filepath.Join(dir, "package")}
 	for _, step := range []func() error{t.programs, t.processes, t.sockets, t.segment, t.leak} {
@@ -95,7 +108,10 @@ func (t *Target) Close() error {
 }
 
 func (t *Target) programs() error {
-	if err := os.Chmod(t.dir, 0o755); err != nil {
+	if err := os.Mkdir(t.dir, 0o755); err != nil {
+		return err
+	}
+	if err := os.Chmod(filepath.Dir(t.dir), 0o755); err != nil { // the uid must get there
 		return err
 	}
 	if err := Build(t.Program, "postern/integration/probe"); err != nil {
@@ -183,6 +199,11 @@ func (t *Target) sockets() error {
 		}
 		t.listeners = append(t.listeners, l)
 	}
+	d, err := net.ListenPacket("unixgram", "@"+t.abstract()+"-datagrams")
+	if err != nil {
+		return err
+	}
+	t.listeners = append(t.listeners, d)
 	return os.Chmod(filepath.Join(t.dir, "socket"), 0o666)
 }
 
@@ -252,6 +273,12 @@ func (t *Target) fill(dir string, owner int) error {
 	if err == nil {
 		t.listeners = append(t.listeners, l)
 		err = errors.Join(os.Chown(at("socket"), owner, owner), os.Chmod(at("socket"), 0o666))
+	}
+	errs = append(errs, err)
+	d, err := net.ListenPacket("unixgram", at("datagrams"))
+	if err == nil {
+		t.listeners = append(t.listeners, d)
+		err = errors.Join(os.Chown(at("datagrams"), owner, owner), os.Chmod(at("datagrams"), 0o666))
 	}
 	return errors.Join(append(errs, err)...)
 }
