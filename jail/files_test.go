@@ -190,10 +190,14 @@ func TestRootfs5_ProtectedNamesAreReadOnlyAndStay(t *testing.T) {
 // calls dev, proc or tmp changes nothing, and nothing is made through it.
 func TestRootfs2_ContentOfTheWorkspaceMovesNoMount(t *testing.T) {
 	l := launcher(t)
-	r := request(t, "static", "ls=/dev", "ls=/workspace")
-	dir := r.Workspace.Dir.Name()
+	r := request(t, "static", "ls=/dev", "ls=/workspace/sub")
+	dir := filepath.Join(r.Workspace.Dir.Name(), "sub")
 	outside := t.TempDir()
-	for name, to := range map[string]string{"dev": "/", "proc": outside, ".git": outside, ".envrc": outside + "/rc", "tmp": "/tmp"} {
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	own(t, dir, 0o755)
+	for name, to := range map[string]string{"dev": "/", "proc": outside, "a": outside, "tmp": "/tmp"} {
 		if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}
@@ -201,7 +205,7 @@ func TestRootfs2_ContentOfTheWorkspaceMovesNoMount(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(outside, "hooks"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	expect(t, answers(t, l, r), map[string]string{"ls=/dev": "full null random urandom zero", "ls=/workspace": ".envrc .git dev proc tmp"})
+	expect(t, answers(t, l, r), map[string]string{"ls=/dev": "full null random urandom zero", "ls=/workspace/sub": "a dev proc tmp"})
 	if names, _ := os.ReadDir(outside); len(names) != 1 {
 		t.Errorf("something was made outside: %v", names)
 	}

@@ -67,6 +67,7 @@ type Launcher struct {
 	init string
 	tree *cgroup.Tree
 	log  *kernelLog
+	held occupancy
 	// start hands functions to the eternal thread.
 	start chan func()
 	ended chan struct{}
@@ -103,7 +104,7 @@ func Open(c Config) (*Launcher, error) {
 		return nil, fmt.Errorf("undumpable: %w", err)
 	}
 	l := &Launcher{
-		init: c.Init, tree: tree, log: openKernelLog(), start: make(chan func()), ended: make(chan struct{}),
+		init: c.Init, tree: tree, log: openKernelLog(), held: occupancy{all: map[[2]uint64]*occupied{}}, start: make(chan func()), ended: make(chan struct{}),
 		live: map[string]*Process{}, filters: map[string][][]byte{},
 	}
 	go l.eternal()

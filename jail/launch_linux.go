@@ -43,15 +43,19 @@ func (l *Launcher) Launch(r Request) (*Process, error) {
 	// The namespace for a workspace's ids takes a process to make, about as long
 	// as the group takes: both are made at once.
 	var ns *os.File
-	var nsErr error
+	var nsErr, heldErr error
 	mapped := make(chan struct{})
 	go func() {
 		defer close(mapped)
 		ns, nsErr = l.identities(r)
+		p.release, heldErr = l.held.occupy(r.Workspace)
 	}()
 	p.group, err = l.tree.New(r.Name, r.Limits)
 	if <-mapped; ns != nil {
 		defer ns.Close()
+	}
+	if heldErr == nil {
+		undo = append(undo, p.release)
 	}
 	if err != nil {
 		return nil, failed("cgroup", err)
@@ -75,6 +79,9 @@ func (l *Launcher) Launch(r Request) (*Process, error) {
 
 	if nsErr != nil {
 		return nil, failed("workspace", fmt.Errorf("user namespace: %w", nsErr))
+	}
+	if heldErr != nil {
+		return nil, failed("protect", heldErr)
 	}
 	b := builder{doc: document(r, filters)}
 	defer b.close()
@@ -133,12 +140,24 @@ func (l *Launcher) Launch(r Request) (*Process, error) {
 	if err := await(failureR); err != nil {
 		return nil, err
 	}
+	if len(b.doc.Protect) > 0 {
+		if p.guard, err = guardMounts(p.process.Pid); err != nil {
+			return nil, failed("protect", err)
+		}
+	}
 	if err := l.admit(p); err != nil {
+		if p.guard != nil {
+			p.guard.close()
+			unix.Close(p.guard.ask)
+		}
 		return nil, failed("request", err)
 	}
 	undo = nil
 	if p.oom != nil {
 		go p.watchOOM()
+	}
+	if p.guard != nil {
+		go p.watchMounts()
 	}
 	go p.watch()
 	return p, nil

@@ -193,8 +193,9 @@ func TestJail4_AFailedLaunchIsNamedAndLeavesNothing(t *testing.T) {
 			r.Profile.Seccomp.Groups = []spec.SyscallGroup{{Name: "x", Reason: "x", Calls: []string{"ptrace"}}}
 		},
 		"cgroup":    func(r *Request) { makeGroup(t, l, r.Name) },
-		"workspace": func(r *Request) { r.Workspace.Dir = openFile(t, "/proc") }, // cannot map ids
-		"package":   func(r *Request) { r.Package = openFile(t, bench.probe) },   // not a directory
+		"workspace": func(r *Request) { r.Workspace.Dir, r.Workspace.Protect = openFile(t, "/proc"), []string{} }, // cannot map ids
+		"protect":   func(r *Request) { r.Workspace.Dir = openFile(t, "/proc") },                                  // nothing can be made
+		"package":   func(r *Request) { r.Package = openFile(t, bench.probe) },                                    // not a directory
 		"binds":     func(r *Request) { r.Profile.Binds = []spec.Bind{{Source: "/no/such/place"}} },
 		"directory": func(r *Request) { r.Dir = "/workspace/nowhere" },
 		"landlock":  func(r *Request) { r.Profile.Landlock.ABI = 99 },
@@ -219,7 +220,7 @@ func TestJail4_AFailedLaunchIsNamedAndLeavesNothing(t *testing.T) {
 		}
 		after := leavings(t, l)
 		for name, n := range after { // slack: what spoil itself opened
-			if slack := map[bool]int{true: 1}[step == "workspace" || step == "package" || step == "cgroup"]; n > before[name]+slack && name != "goroutines" {
+			if slack := map[bool]int{true: 1}[step == "workspace" || step == "protect" || step == "package" || step == "cgroup"]; n > before[name]+slack && name != "goroutines" {
 				t.Errorf("%s: %s: %d before, %d after", step, name, before[name], n)
 			}
 		}

@@ -15,17 +15,20 @@ type Process struct {
 	name     string
 	uid      uint32
 	fork     bool
+	release  func() // of the names held in its workspace
 	group    *cgroup.Group
-	oom      *os.File // readable when memory is used up; nil where nobody need watch
+	oom      *os.File    // readable when memory is used up; nil where nobody need watch
+	guard    *mountGuard // nil where no mount protects a name
 	process  *os.Process
 	done     chan struct{} // the first process has ended, exit is set
 	gone     chan struct{} // nothing is left
 
-	mu      sync.Mutex
-	removed bool // the group is being removed: its files must not be used
-	forced  bool
-	starved bool // memory was used up
-	exit    Exit
+	mu       sync.Mutex
+	removed  bool // the group is being removed: its files must not be used
+	forced   bool
+	starved  bool // memory was used up
+	replaced bool // a protected name was replaced from outside
+	exit     Exit
 }
 
 // Exit says how the program ended.
@@ -41,6 +44,9 @@ type Exit struct {
 	// "32-bit call 20", where the kernel's log tells.
 	Filtered bool
 	Call     string
+	// Replaced: somebody outside put another file in the place of a protected name
+	// of the workspace, so that it was protected no more, and the jail was ended.
+	Replaced bool
 	// Forced: it did not end by itself and was killed by Stop, Kill or Close.
 	Forced bool
 }
@@ -177,13 +183,14 @@ func (p *Process) watch() {
 	}
 	p.mu.Lock()
 	exit.OOM = p.starved || p.group.OOMKilled()
-	exit.Forced = p.forced
+	exit.Forced, exit.Replaced = p.forced, p.replaced
 	p.removed = true
 	p.exit = exit
 	p.mu.Unlock()
 	if p.oom != nil {
 		p.oom.Close() // ends watchOOM, and comes before the removal
 	}
+	p.guard.close() // ends watchMounts
 	close(p.done)
 
 	// A group that cannot be removed now is tried again while the launcher
@@ -197,6 +204,7 @@ func (p *Process) watch() {
 			return
 		}
 	}
+	p.release()
 	p.launcher.forget(p.name)
 	close(p.gone)
 }

@@ -63,10 +63,10 @@ type Workspace struct {
 	GIDs []uint32
 	// ReadOnly takes writing away.
 	ReadOnly bool
-	// Protect are relative names that become read-only where they exist; nil
-	// is DefaultProtect, an empty slice is none. A name that does not exist at
-	// launch can still be created by the program: keeping it from appearing
-	// needs more than a mount, and is not done here.
+	// Protect are relative names that are read-only; nil is DefaultProtect, an
+	// empty slice is none. Where a name is absent it is occupied while a jail may
+	// write the workspace, see occupy. If somebody outside puts another file in the
+	// place of one, the kernel lets go of the mount, and the jail is ended.
 	Protect []string
 }
 
@@ -74,7 +74,7 @@ type Workspace struct {
 // obey, relative to a workspace.
 func DefaultProtect() []string {
 	return []string{
-		".git/hooks", ".git/config", ".git/modules", ".git/info", ".gitmodules",
+		".git/hooks", ".git/config", ".git/config.worktree", ".git/commondir", ".git/modules", ".git/info", ".gitmodules",
 		".envrc", ".mcp.json", ".claude", ".codex", ".cursor", ".gemini", ".vscode", ".idea", ".devcontainer",
 	}
 }

@@ -33,7 +33,7 @@ func TestPythonRuns(t *testing.T) {
 import asyncio, concurrent.futures, ctypes, hashlib, json, os, socket, sqlite3, ssl, subprocess, sys, tempfile, threading, zlib
 print('package', __import__('mine').word)
 open('/workspace/f', 'w').write('x'); os.rename('/workspace/f', '/workspace/g'); os.makedirs('/workspace/a/b')
-print('files', ','.join(sorted(os.listdir('/workspace'))))
+print('files', ','.join(sorted(n for n in os.listdir('/workspace') if n[0] != '.')))
 with tempfile.TemporaryFile() as f: f.write(b'x')
 print('zlib', zlib.decompress(zlib.compress(b'abc')).decode(), )
 print('sqlite', sqlite3.connect('/workspace/db').execute('select 6*7').fetchone()[0])

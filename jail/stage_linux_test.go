@@ -245,6 +245,13 @@ func TestRootfs1_EveryMountIsNarrow(t *testing.T) {
 		}
 		delete(said, "mount:"+point)
 	}
+	for _, name := range DefaultProtect() {
+		part, _, _ := strings.Cut(name, "/")
+		if got := said["mount:/workspace/"+part]; got != "ro nosuid nodev noexec idmapped" && got != "" {
+			t.Errorf("%s: %q", part, got)
+		}
+		delete(said, "mount:/workspace/"+part)
+	}
 	for point, options := range said {
 		if !strings.Contains(options, "nosuid") || !strings.HasPrefix(options, "ro ") {
 			t.Errorf("%s: %q", point, options)

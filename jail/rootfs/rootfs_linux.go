@@ -16,8 +16,8 @@
 //   - rootfs-3: what a bind shows is the file that was opened and checked,
 //     because it is mounted by that descriptor (CVE-2024-42472).
 //   - rootfs-4: a device node is bound only if it is the device it is named for.
-//   - rootfs-5: a protected name of the workspace that exists is read-only, and
-//     neither it nor a directory above it can be renamed away.
+//   - rootfs-5: a protected name of the workspace, or what is in its place, is
+//     read-only, and neither it nor a directory above it can be renamed away.
 //
 // It decides nothing about who may see what (jail, supervisor), and it drops no
 // privilege (jail/stage).

@@ -25,7 +25,7 @@ var refused = []string{
 	// a namespace of its own gives a process every capability in it.
 	"unshare", "setns", "mount", "umount2", "pivot_root", "chroot",
 	"fsopen", "fsconfig", "fsmount", "fspick", "open_tree", "move_mount", "mount_setattr",
-	"statmount", "listmount", "open_tree_attr", "listns",
+	"statmount", "listmount", "open_tree_attr",
 	// Interfaces with a history of holes, or that do work outside the filter.
 	"io_uring_setup", "io_uring_enter", "io_uring_register",
 	"bpf", "perf_event_open", "userfaultfd", "fanotify_init", "fanotify_mark",

@@ -63,6 +63,42 @@ func openLauncher(cfg Config, instance ids.Instance) (*jail.Launcher, error) {
 	return l, nil
 }
 
+// tidyWait is how long the start waits for workspaces to be looked through. A file
+// system that does not answer is left to its goroutine.
+const tidyWait = 5 * time.Second
+
+// tidyWorkspaces removes the names that an earlier run held in workspaces and could
+// not give back.
+func (s *Supervisor) tidyWorkspaces() {
+	done := make(chan struct{})
+	facts := s.facts
+	go func() {
+		defer close(done)
+		for _, p := range facts.Projects {
+			if p.Deleted {
+				continue
+			}
+			dir, _, refused := openWorkspace(p.Workspace, false)
+			if refused != nil {
+				continue // gone or replaced: nothing of ours is there
+			}
+			if checkIdentity(dir, p) == nil {
+				if err := s.launcher.Tidy(dir); err != nil {
+					s.cfg.Log.Warn("a workspace was not looked through", keyProject, p.ID, keyError, err)
+				}
+			}
+			dir.Close()
+		}
+	}()
+	timer := time.NewTimer(tidyWait)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+		s.cfg.Log.Warn("a workspace's file system does not answer")
+	}
+}
+
 func groupOf(cfg Config, instance ids.Instance) string {
 	return filepath.Join(cfg.Cgroup, string(instance))
 }
@@ -148,10 +184,13 @@ func (s *Supervisor) watch(j *running) {
 	if exit.Filtered { // no honest program does this, whatever it was built for
 		s.cfg.Log.Warn("a jail was ended by its system call filter", keyJail, j.row.Jail, keyKind, j.row.Kind, keyProject, j.row.Project, keyRevision, j.row.Revision, "call", exit.Call)
 	}
+	if exit.Replaced { // what it could have written in between is for a person to look at
+		s.cfg.Log.Warn("a jail was ended because a protected name of its workspace was replaced from outside", keyJail, j.row.Jail, keyProject, j.row.Project)
+	}
 	s.cfg.Log.Debug("jail ended", keyJail, j.row.Jail, keyKind, j.row.Kind, "status", exit.Code, "signal", exit.Signal, "oom", exit.OOM)
 	if <-j.told {
 		// An authority that has ended needs no report; another error ended it.
-		_ = j.life.a.send(order.Exited{Jail: j.row.Jail, Status: exit.Code, Signal: exit.Signal, OOM: exit.OOM, Filter: exit.Filtered, Call: exit.Call, Forced: exit.Forced})
+		_ = j.life.a.send(order.Exited{Jail: j.row.Jail, Status: exit.Code, Signal: exit.Signal, OOM: exit.OOM, Filter: exit.Filtered, Call: exit.Call, Replaced: exit.Replaced, Forced: exit.Forced})
 	}
 	j.life.work.Done()
 	if !gone {

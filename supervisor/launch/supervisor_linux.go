@@ -153,6 +153,7 @@ func open(cfg Config) (s *Supervisor, undo func(), err error) {
 			cfg.Log.Error("the launcher was not closed", keyError, err)
 		}
 	})
+	s.tidyWorkspaces()
 	return s, undo, nil
 }
 

@@ -147,7 +147,9 @@ type (
 		OOM    bool     `json:"oom,omitempty"`    // the memory limit ended it
 		Filter bool     `json:"filter,omitempty"` // a system call that no jail may make ended it
 		Call   string   `json:"call,omitempty"`   // which, where the kernel told
-		Forced bool     `json:"forced,omitempty"` // it outlived its grace
+		// Replaced: a name of the workspace that it may not write was replaced from outside.
+		Replaced bool `json:"replaced,omitempty"`
+		Forced   bool `json:"forced,omitempty"` // it outlived its grace
 	}
 	// TokenFileIs answers TokenFile with the file, open for writing.
 	TokenFileIs struct {

@@ -237,6 +237,8 @@ func how(x order.Exited) string {
 		return "its system call filter ended it: " + x.Call
 	case x.Filter:
 		return "its system call filter ended it"
+	case x.Replaced:
+		return "a name of its workspace that it may not write was replaced from outside, and it was ended"
 	case x.Forced:
 		return "it outlived its grace and was killed"
 	case x.Signal != 0:

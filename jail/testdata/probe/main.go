@@ -174,6 +174,11 @@ var probes = map[string]func(name, arg string){
 		from, to, _ := strings.Cut(arg, ":")
 		result(name+"="+arg, errno(os.Rename(from, to)))
 	},
+	"symlink": func(name, arg string) { result(name+"="+arg, errno(os.Symlink("/nowhere", arg))) },
+	"link": func(name, arg string) {
+		from, to, _ := strings.Cut(arg, ":")
+		result(name+"="+arg, errno(os.Link(from, to)))
+	},
 	"remove": func(name, arg string) { result(name+"="+arg, errno(os.Remove(arg))) },
 	"exec":   func(name, arg string) { result(name+"="+arg, syscall.Exec(arg, []string{arg}, nil)) },
 	"owner": func(name, arg string) {
