@@ -166,7 +166,7 @@ func swapped() {
 	os.Exit(0)
 }
 
-func TestRootfs4_AReplacedHostIsNotBelieved(t *testing.T) {
+func TestRootfs4_C056_AReplacedHostIsNotBelieved(t *testing.T) {
 	needs(t)
 	for what, want := range map[string]string{"nothing": "<nil>", "null": "jail: devices:", "file": "jail: devices:", "proc": "jail: records:"} {
 		parent := fmt.Sprintf("postern-test/swap-%d-%s", os.Getpid(), what)
