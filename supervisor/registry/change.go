@@ -507,7 +507,14 @@ func (r *Registry) PutCatalogue(rev ids.Revision, at time.Time, failure string, 
 		return Change{}, refuse(refusal.ServerUnknown, "revision %q", rev)
 	}
 	if failure != "" {
+		// What a good probe found stays pinned: a probe that fails says nothing about
+		// the tools, and must not take from anybody what was accepted.
 		pins = nil
+		if was := r.probes[rev]; was != nil {
+			for _, name := range was.Order {
+				pins = append(pins, *was.Tools[name])
+			}
+		}
 	}
 	return Change{Put: []store.Row{store.Probe{Revision: rev, At: at.UnixMilli(), Error: failure, Pins: pins}}}, nil
 }

@@ -303,9 +303,13 @@ func TestAChangedToolIsNotCallableUntilAccepted(t *testing.T) {
 		t.Fatalf("query %v, read_file %v: only the same definition stays callable", standing("query"), standing("read_file"))
 	}
 	w.do(w.r.PutCatalogue(id[ids.Revision](7), now, "the server did not answer", nil))
-	if standing("read_file") != policy.PinUnknown {
-		t.Fatal("a failed probe left pins")
+	if standing("read_file") != policy.PinMatches || standing("query") != policy.PinChanged {
+		t.Fatal("a probe that failed changed what was pinned")
 	}
+	if cat := w.r.Catalogue(id[ids.Revision](7)); cat.Error == "" || len(cat.Order) != 2 {
+		t.Fatalf("the catalogue of a failed probe: %+v", cat)
+	}
+	w.refused(refusal.ServerUnavailable)(w.r.Accept(c, id[ids.Revision](7), nil, "uid 0", 0, now))
 }
 
 func TestRegistry5_AnOldVersionIsRefused(t *testing.T) {
