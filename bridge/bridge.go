@@ -39,6 +39,7 @@ import (
 	"time"
 
 	"postern/bridge/mcp"
+	"postern/bridge/stream"
 	"postern/bridge/wire"
 	"postern/ids"
 	"postern/refusal"
@@ -50,6 +51,9 @@ const (
 	MaxConnCalls   = 256              // admitted calls of one connection's server
 	MaxHeld        = 32 << 20         // bytes of calls that one session may have waiting
 	MaxHeldAll     = 48 << 20         // the same of all sessions together
+	MaxIncoming    = 32 << 20         // bytes of long lines that runtimes have begun, of all sessions together
+	MaxOutgoing    = 32 << 20         // bytes of long lines that runtimes have not read, of all sessions together
+	MaxAnswers     = 48 << 20         // bytes of long lines that tool servers have begun, of all together
 	MaxSessions    = 128              // each blocks one thread, and one more while its runtime does not read
 	MaxInstances   = 64               // tool servers; each blocks two threads, and one more while it does not read
 	MaxListens     = 8                // subscriptions of one session
@@ -74,6 +78,8 @@ type Bridge struct {
 	cfg  Config
 	link *link
 	run  sync.WaitGroup // sessions and what they started
+
+	incoming, outgoing, answers *stream.Budget
 
 	// mu guards all that follows and the fields of sessions and calls that say so. It
 	// is never held while anything is sent.
@@ -112,6 +118,9 @@ func New(cfg Config) *Bridge {
 	return &Bridge{
 		cfg:       cfg,
 		link:      newLink(cfg.FD),
+		incoming:  stream.NewBudget(MaxIncoming),
+		outgoing:  stream.NewBudget(MaxOutgoing),
+		answers:   stream.NewBudget(MaxAnswers),
 		sessions:  map[ids.Session]*session{},
 		instances: map[ids.Connection]*instance{},
 		starts:    map[ids.Connection]*start{},

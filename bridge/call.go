@@ -320,6 +320,9 @@ func (c *call) Answer(a *mcp.Answer, size int, err error) {
 			end.Returned = c.s.send(c.refusal(end.Code))
 		} else {
 			end.Returned = c.s.send(c.peer.AppendAnswer(make([]byte, 0, size+256), c.id, a))
+			if !end.Returned {
+				c.s.send(c.refusal(refusal.ServerAnswer)) // it is done, and must not be repeated
+			}
 		}
 	case end.Outcome == wire.Failed: // its acknowledgement of the cancellation
 		end.Outcome, end.Code, end.Returned = wire.Cancelled, code, returned

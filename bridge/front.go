@@ -222,7 +222,9 @@ func (s *session) list(l *live, key string, id, cursor mcp.Value, peer mcp.Peer)
 	case err != nil:
 		s.sayNo(id, refusal.Busy)
 	default:
-		s.send(mcp.AppendResponse(nil, id, result))
+		if !s.send(mcp.AppendResponse(nil, id, result)) {
+			s.sayNo(id, refusal.Busy)
+		}
 	}
 }
 

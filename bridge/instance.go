@@ -114,7 +114,7 @@ func (b *Bridge) newInstance(m wire.Started, fds []int) *instance {
 		ready: make(chan struct{}), gone: make(chan struct{}), again: make(chan struct{}, 1),
 	}
 	in.srv = upstream.New(upstream.Config{
-		Stdin: fds[0], Stdout: fds[1], Stderr: fds[2], Version: b.cfg.Version,
+		Stdin: fds[0], Stdout: fds[1], Stderr: fds[2], Version: b.cfg.Version, Lines: b.answers,
 		Changed: func() {
 			select {
 			case in.again <- struct{}{}:

@@ -127,11 +127,13 @@ func (s *session) serve() string {
 		_ = sendAll(conn, mcp.AppendError(nil, nil, mcp.CodeInvalidRequest, "hand-over: "+err.Error(), refusalData(refusal.BadRequest)))
 		return "hand-over: " + err.Error()
 	}
-	out := stream.NewOutput(std.out, conn)
+	out := stream.NewOutput(std.out, conn, s.b.outgoing)
 	s.b.mu.Lock()
 	s.out, s.passed = out, std.in != conn
 	s.b.mu.Unlock()
-	why := s.read(stream.NewInput(std.in, conn, std.out, mcp.MaxLine, std.first))
+	in := stream.NewInput(std.in, conn, std.out, mcp.MaxLine, std.first, s.b.incoming)
+	why := s.read(in)
+	in.Release()
 	// What waits for a slow reader is dropped: the session is over.
 	s.end(why) // wakes a writer that waits for the runtime
 	out.Close()
@@ -151,6 +153,10 @@ func (s *session) read(in *stream.Input) string {
 			f := mcp.TooLong()
 			f.ID = mcp.OversizeID(head, nil)
 			s.refuse(f, "")
+			continue
+		case err == stream.ErrCrowded:
+			head, _ := in.Edges()
+			s.sayNo(mcp.OversizeID(head, nil), refusal.Busy)
 			continue
 		case errors.Is(err, io.EOF):
 			return "end of input"
@@ -184,10 +190,11 @@ func blank(line []byte) bool {
 }
 
 // send writes a line to the runtime. A runtime that does not read loses its session,
-// because nothing could tell it anything any more.
+// because nothing could tell it anything any more. A long line for which others leave
+// no room is not sent, and the caller has something shorter to say.
 func (s *session) send(line []byte) bool {
 	err := s.out.Send(line, nil)
-	if err != nil && !errors.Is(err, stream.ErrClosed) {
+	if err != nil && !errors.Is(err, stream.ErrClosed) && !(errors.Is(err, stream.ErrCrowded) && len(line) > stream.Free) {
 		s.end("output: " + err.Error())
 	}
 	return err == nil

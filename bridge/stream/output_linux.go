@@ -29,21 +29,33 @@ var (
 type Output struct {
 	fd, life int
 	socket   bool
+	budget   *Budget
 
 	mu       sync.Mutex
 	queue    [][]byte // the first may be partly written
 	partly   bool
 	queued   int
+	charged  int // bytes of the queue that the budget knows of
 	draining bool
 	noNowait bool // the file knows no RWF_NOWAIT: every line goes through the queue
 	err      error
 	idle     sync.WaitGroup
 }
 
-// NewOutput writes to fd. A lifeline that ends, or -1, ends a waiting write.
-func NewOutput(fd, life int) *Output {
+// NewOutput writes to fd. A lifeline that ends, or -1, ends a waiting write. What
+// waits is held at the cost of the budget.
+func NewOutput(fd, life int, budget *Budget) *Output {
 	_, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
-	return &Output{fd: fd, life: life, socket: err == nil}
+	return &Output{fd: fd, life: life, socket: err == nil, budget: budget}
+}
+
+// chargeLocked tells the budget what waits, or will; it cannot refuse less than before.
+func (o *Output) chargeLocked(n int) bool {
+	if !o.budget.move(o.charged, n) {
+		return false
+	}
+	o.charged = n
+	return true
 }
 
 // Send writes line, or queues what the descriptor does not take at once. It keeps
@@ -63,6 +75,11 @@ func (o *Output) send(line []byte, still func() bool, first bool) error {
 	if still != nil && !still() {
 		return ErrSkipped
 	}
+	// Asked before the line begins: one that has begun is finished.
+	if !o.chargeLocked(o.queued + len(line)) {
+		return ErrCrowded
+	}
+	defer func() { o.chargeLocked(o.queued) }()
 	rest := line
 	if len(o.queue) == 0 && !o.noNowait {
 		n, err := o.nowait(line)
@@ -118,6 +135,7 @@ func (o *Output) Withdraw(line []byte) bool {
 		if len(q) == len(line) && &q[0] == &line[0] && (i > 0 || !o.partly) {
 			o.queue = append(o.queue[:i], o.queue[i+1:]...)
 			o.queued -= len(q)
+			o.chargeLocked(o.queued)
 			return true
 		}
 	}
@@ -146,6 +164,7 @@ func (o *Output) drain() {
 		}
 		if o.err != nil || len(o.queue) == 0 {
 			o.queue, o.queued, o.partly, o.draining = nil, 0, false, false
+			o.chargeLocked(0)
 			o.mu.Unlock()
 			return
 		}
@@ -172,6 +191,7 @@ func (o *Output) drain() {
 		if empty {
 			o.queue, o.queued, o.draining = nil, 0, false
 		}
+		o.chargeLocked(o.queued)
 		o.mu.Unlock()
 		if empty {
 			return

@@ -13,6 +13,8 @@
 //     next line is read as if nothing had happened.
 //   - stream-2: Send never blocks; what does not fit is queued up to a bound, in order.
 //   - stream-3: lines are whole: no line is ever written into the middle of another.
+//   - stream-4: those that share a budget hold no more than it together, beside a little
+//     of each one's own; what it does not cover ends one line and nothing else.
 //
 // It knows nothing of what the lines say.
 package stream
@@ -30,7 +32,7 @@ const Edge = 4 << 10
 
 const (
 	firstBuffer = 4 << 10
-	keepBuffer  = 64 << 10 // a larger buffer is given back when its line was handled
+	keepBuffer  = Free // a larger buffer is given back when its line was handled
 )
 
 // Errors of Next.
@@ -52,15 +54,33 @@ type Input struct {
 	scanned       int // bytes from start that hold no newline
 	skipped       int64
 	head, tail    []byte
+	budget        *Budget
+	crowded       bool // the line that is skipped is only too long for what is left
 }
 
 // NewInput reads lines of at most so many bytes from fd. With a lifeline, every wait also
 // ends when that has anything to say; out is then watched for its reader's end. Both
-// are -1 where there is none, and then the read itself waits.
-func NewInput(fd, life, out, most int, first []byte) *Input {
-	in := &Input{fd: fd, life: life, out: out, most: most, buf: make([]byte, max(firstBuffer, len(first)))}
+// are -1 where there is none, and then the read itself waits. Long lines are held at
+// the cost of the budget.
+func NewInput(fd, life, out, most int, first []byte, budget *Budget) *Input {
+	in := &Input{fd: fd, life: life, out: out, most: most, buf: make([]byte, max(firstBuffer, len(first))), budget: budget}
 	in.end = copy(in.buf, first)
 	return in
+}
+
+// Release gives back what the input holds. It is not read again.
+func (in *Input) Release() {
+	in.budget.move(len(in.buf), 0)
+	in.buf, in.start, in.end = nil, 0, 0
+}
+
+// resize makes a new buffer of so many bytes, without its content, if the budget
+// allows it.
+func (in *Input) resize(n int) ([]byte, bool) {
+	if !in.budget.move(len(in.buf), n) {
+		return nil, false
+	}
+	return make([]byte, n), true
 }
 
 // Next returns the next line without its newline, valid until the next call. At the
@@ -74,6 +94,10 @@ func (in *Input) Next() ([]byte, error) {
 			if in.skipped > 0 {
 				in.keepTail(line)
 				in.skipped = 0
+				if in.crowded {
+					in.crowded = false
+					return nil, ErrCrowded
+				}
 				return nil, ErrTooLong
 			}
 			if len(line) > in.most {
@@ -110,7 +134,7 @@ func (in *Input) skip() {
 	in.skipped += int64(len(part))
 	in.start, in.end, in.scanned = 0, 0, 0
 	if len(in.buf) > keepBuffer {
-		in.buf = make([]byte, keepBuffer)
+		in.buf, _ = in.resize(keepBuffer)
 	}
 }
 
@@ -123,7 +147,7 @@ func (in *Input) fill() error {
 	if in.start == in.end {
 		in.start, in.end = 0, 0
 		if len(in.buf) > keepBuffer && in.skipped == 0 {
-			in.buf = make([]byte, firstBuffer)
+			in.buf, _ = in.resize(firstBuffer)
 		}
 	}
 	if in.end == len(in.buf) {
@@ -131,9 +155,13 @@ func (in *Input) fill() error {
 			in.end = copy(in.buf, in.buf[in.start:in.end])
 			in.start = 0
 		} else {
-			grown := make([]byte, min(2*len(in.buf), in.most+2))
-			copy(grown, in.buf)
-			in.buf = grown
+			if grown, ok := in.resize(min(2*len(in.buf), in.most+2)); ok {
+				copy(grown, in.buf)
+				in.buf = grown
+			} else {
+				in.crowded = true
+				in.skip()
+			}
 		}
 	}
 	if in.life >= 0 {

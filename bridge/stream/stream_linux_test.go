@@ -52,7 +52,7 @@ func TestStream1_ALongLineIsSkippedAndTheNextIsRead(t *testing.T) {
 			writeAll(t, w, []byte("before\n"+line+"\nafter\n"))
 			shut(w)
 		}()
-		in := NewInput(r, -1, -1, most, nil)
+		in := NewInput(r, -1, -1, most, nil, nil)
 		if got, err := in.Next(); string(got) != "before" || err != nil {
 			t.Fatalf("%d: %q %v", n, got, err)
 		}
@@ -99,7 +99,7 @@ func TestStream1_LinesAreCutTheSameHoweverTheyArrive(t *testing.T) {
 			}
 			writeAll(t, w, all[at:])
 		}()
-		in := NewInput(r, -1, -1, 8000, nil)
+		in := NewInput(r, -1, -1, 8000, nil, nil)
 		for i, want := range lines {
 			got, err := in.Next()
 			if len(want) > 8000 {
@@ -133,7 +133,7 @@ func TestInput_TheLifelineAndTheReaderEndTheWait(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		in := NewInput(r, pair[0], out, 100, nil)
+		in := NewInput(r, pair[0], out, 100, nil, nil)
 		got := make(chan error)
 		go func() {
 			_, err := in.Next()
@@ -161,7 +161,7 @@ func TestStream2_SendNeverBlocks(t *testing.T) {
 	r, w := pipe(t)
 	defer shut(r, w)
 	for name, fd := range map[string]int{"pipe": w, "socket": pair[0]} {
-		o := NewOutput(fd, -1)
+		o := NewOutput(fd, -1, nil)
 		line := bytes.Repeat([]byte("x"), 1<<20)
 		n := 0
 		var err error
@@ -180,7 +180,7 @@ func TestStream2_SendNeverBlocks(t *testing.T) {
 
 func TestStream3_LinesAreWholeAndInOrder(t *testing.T) {
 	r, w := pipe(t)
-	o := NewOutput(w, -1)
+	o := NewOutput(w, -1, nil)
 	const senders, each = 4, 300
 	var group sync.WaitGroup
 	for s := range senders {
@@ -193,7 +193,7 @@ func TestStream3_LinesAreWholeAndInOrder(t *testing.T) {
 			}
 		})
 	}
-	in := NewInput(r, -1, -1, 1<<20, nil)
+	in := NewInput(r, -1, -1, 1<<20, nil, nil)
 	next := [senders]int{}
 	for range senders * each {
 		line, err := in.Next()
@@ -216,7 +216,7 @@ func TestStream3_LinesAreWholeAndInOrder(t *testing.T) {
 func TestWithdraw_OnlyWhatHasNotBegun(t *testing.T) {
 	r, w := pipe(t)
 	defer shut(r, w)
-	o := NewOutput(w, -1)
+	o := NewOutput(w, -1, nil)
 	big := append(bytes.Repeat([]byte("b"), 1<<20), '\n')
 	second, third := []byte("second\n"), []byte("third\n")
 	for _, line := range [][]byte{big, second, third} {
@@ -233,7 +233,7 @@ func TestWithdraw_OnlyWhatHasNotBegun(t *testing.T) {
 	if err := o.SendFirst([]byte("urgent\n")); err != nil {
 		t.Fatal(err)
 	}
-	in := NewInput(r, -1, -1, 2<<20, nil)
+	in := NewInput(r, -1, -1, 2<<20, nil, nil)
 	for _, want := range []string{string(big[:len(big)-1]), "urgent", "third"} {
 		if got, err := in.Next(); string(got) != want || err != nil {
 			t.Fatalf("got %d bytes %.10q, %v; want %.10q", len(got), got, err, want)
@@ -245,7 +245,7 @@ func TestWithdraw_OnlyWhatHasNotBegun(t *testing.T) {
 func TestSend_TheConditionIsAskedBeforeEachLine(t *testing.T) {
 	r, w := pipe(t)
 	defer shut(r, w)
-	o := NewOutput(w, -1)
+	o := NewOutput(w, -1, nil)
 	defer o.Close()
 	if err := o.Send([]byte("a\n"), func() bool { return true }); err != nil {
 		t.Error(err)
@@ -256,7 +256,7 @@ func TestSend_TheConditionIsAskedBeforeEachLine(t *testing.T) {
 	if err := o.Send([]byte("c\n"), nil); err != nil {
 		t.Error(err)
 	}
-	in := NewInput(r, -1, -1, 100, nil)
+	in := NewInput(r, -1, -1, 100, nil, nil)
 	for _, want := range []string{"a", "c"} {
 		if got, _ := in.Next(); string(got) != want {
 			t.Errorf("got %q, want %q", got, want)
@@ -280,7 +280,7 @@ func TestOutput_AFifoThatKnowsNoNowait(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer shut(r, w)
-	o := NewOutput(w, -1)
+	o := NewOutput(w, -1, nil)
 	defer o.Close()
 	long := strings.Repeat("l", 300_000)
 	for _, line := range []string{"one", long, "three"} {
@@ -288,7 +288,7 @@ func TestOutput_AFifoThatKnowsNoNowait(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	in := NewInput(r, -1, -1, 1<<20, nil)
+	in := NewInput(r, -1, -1, 1<<20, nil, nil)
 	for _, want := range []string{"one", long, "three"} {
 		if got, err := in.Next(); string(got) != want || err != nil {
 			t.Fatalf("got %d bytes, %v; want %.10q", len(got), err, want)

@@ -50,9 +50,10 @@ type Call interface {
 
 // Config is one server's pipes, which the Server owns from here on.
 type Config struct {
-	Stdin, Stdout, Stderr int    // Stderr may be -1
-	Version               string // of Postern
-	Changed               func() // the server says that its tools changed; must not wait
+	Stdin, Stdout, Stderr int            // Stderr may be -1
+	Version               string         // of Postern
+	Changed               func()         // the server says that its tools changed; must not wait
+	Lines                 *stream.Budget // for its long lines, with other servers; may be nil
 }
 
 // Counts is what was seen beside answers.
@@ -86,8 +87,8 @@ func New(cfg Config) *Server {
 	return &Server{
 		cfg:     cfg,
 		peer:    mcp.Peer{Version: cfg.Version},
-		in:      stream.NewInput(cfg.Stdout, -1, -1, mcp.MaxLine, nil),
-		out:     stream.NewOutput(cfg.Stdin, -1),
+		in:      stream.NewInput(cfg.Stdout, -1, -1, mcp.MaxLine, nil, cfg.Lines),
+		out:     stream.NewOutput(cfg.Stdin, -1, nil), // what calls hold is bounded by who makes them
 		pending: map[int64]flight{},
 	}
 }
@@ -100,6 +101,7 @@ func (s *Server) Run() error {
 		stderr.Go(func() { s.stderr.fill(s.cfg.Stderr) })
 	}
 	err := s.read()
+	s.in.Release()
 	s.Abandon()
 	closeFD(s.cfg.Stdout)
 	stderr.Wait()
@@ -202,7 +204,7 @@ func (s *Server) read() error {
 	var p mcp.Parser
 	for {
 		line, err := s.in.Next()
-		if err == stream.ErrTooLong {
+		if err == stream.ErrTooLong || err == stream.ErrCrowded {
 			s.counts.tooLong.Add(1)
 			head, tail := s.in.Edges()
 			s.fail(mcp.Answer{ID: mcp.OversizeID(head, tail)}, mcp.MaxLine, ErrTooLong)

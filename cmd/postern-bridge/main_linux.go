@@ -20,7 +20,7 @@ const (
 	authorityFD = 3
 	processors  = 2
 	gcPercent   = 40
-	memoryAim   = 96 << 20 // the jail's limit is 128 MiB; towards this the collector works harder
+	memoryAim   = 192 << 20 // the jail's limit is 256 MiB; towards this the collector works harder
 )
 
 func main() {
