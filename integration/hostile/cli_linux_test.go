@@ -173,7 +173,7 @@ func TestCLI_WorkspacesThatAreRefused(t *testing.T) {
 	if r := w.rawRoot(`{"id":1,"action":"project.add","params":{"label":"evil","workspace":"/tmp/` + "\xff" + `","owner":"alice"}}`); r.Refusal == nil {
 		t.Errorf("not UTF-8: %s", r.raw)
 	}
-	for _, label := range []string{"", " ", "a\nb", "a\x1b[2Jb", "a\u202eb", "a/b", "../a", "-rf", "--json", w.a.id, "prj_x", strings.Repeat("a", 300), "a\x00", "a", "ä"} {
+	for _, label := range []string{"", " ", "a\nb", "a\x1b[2Jb", "a\u202eb", "a/b", "../a", "-rf", "--json", w.a.id, strings.Repeat("a", 300), "a\x00", "a"} {
 		if err := w.Call(api.ProjectAdd, api.ProjectAddParams{Label: label, Workspace: good, Owner: "alice"}, nil); err == nil {
 			t.Errorf("the label %q was accepted", label)
 			w.CLI(0, "project", "delete", label)
@@ -252,9 +252,6 @@ func TestCLI_PackagesAndCommandsThatAreRefused(t *testing.T) {
 		os.Symlink("count", filepath.Join(d, "l"))
 		os.Link(filepath.Join(d, "count"), filepath.Join(d, "hard"))
 		os.Mkdir(filepath.Join(d, "many"), 0o755)
-		for n := range 5000 {
-			os.WriteFile(filepath.Join(d, "many", fmt.Sprint(n)), nil, 0o644)
-		}
 		os.WriteFile(filepath.Join(d, "plain"), []byte("x"), 0o644)
 	})
 	for _, command := range [][]string{
@@ -293,6 +290,13 @@ func TestCLI_PackagesAndCommandsThatAreRefused(t *testing.T) {
 	}
 	if err := add("fine", fine, "/package/l"); err != nil {
 		t.Errorf("a good package: %v", err)
+	}
+	if err := add("many", pkg("many", func(d string) {
+		for n := range 20000 {
+			os.WriteFile(filepath.Join(d, fmt.Sprint(n)), nil, 0o644)
+		}
+	}), "/package/count"); err != nil {
+		t.Errorf("20,000 files: %v", err)
 	}
 	// What was ingested is what runs, whatever becomes of the source.
 	os.WriteFile(filepath.Join(fine, "count"), []byte("#!/bin/false\n"), 0o755)

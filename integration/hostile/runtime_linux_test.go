@@ -275,3 +275,44 @@ func TestRuntime_ManyGreedySessionsDoNotEndTheirBridge(t *testing.T) {
 	}
 	w.works(w.a)
 }
+
+// A revocation that meets 256 open calls cancels each of them and ends no bridge.
+func TestRuntime_A2_RevokingUnderManyOpenCalls(t *testing.T) {
+	w := newWorld(t)
+	other := w.open(w.a, aliceUID, "")
+	if m := other.call("echo", `{}`); m.outcome() != "ok" {
+		t.Fatal(m.raw)
+	}
+	before := w.jail(w.a, "bridge").PID
+	var sessions []*peer
+	for range 4 {
+		r := w.open(w.a, aliceUID, "")
+		for id := range 60 {
+			r.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"slow","arguments":{"ms":60000}}}`, id))
+		}
+		sessions = append(sessions, r)
+	}
+	until(t, "240 calls are open", func() bool { return len(w.calls(w.a)) == 241 })
+	began := time.Now()
+	out := w.must("--json", "connection", "revoke", w.a.id, "count", "slow")
+	t.Logf("the revocation took %v", time.Since(began))
+	if n := strings.Count(out, `"cancel_sent": true`) + strings.Count(out, `"cancel_sent":true`); n != 240 {
+		t.Errorf("%d calls are named as cancelled, not 240", n)
+	}
+	for _, r := range sessions {
+		for range 60 {
+			if m := r.read(); m.outcome() == "ok" || m.raw == "" {
+				t.Fatalf("a call that was revoked: %s", m.raw)
+			}
+		}
+	}
+	if m := other.call("echo", `{}`); m.outcome() != "ok" {
+		t.Errorf("another tool: %s", m.raw)
+	}
+	if got := w.jail(w.a, "bridge").PID; got != before {
+		t.Error("the bridge was ended")
+	}
+	until(t, "no record is open", func() bool {
+		return !slices.ContainsFunc(w.records(w.a), func(r row) bool { return r.State == "admitted" || r.State == "started" })
+	})
+}

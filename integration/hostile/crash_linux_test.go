@@ -1,0 +1,321 @@
+package hostile
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"postern/supervisor/api"
+)
+
+// Twenty rounds of kill -9 at random moments under load, of each process in turn. Each
+// call carries a number of its own. Afterwards: what a server received was admitted and
+// recorded once and received once, what was answered is recorded, and nothing is open.
+func TestCrash_X13_KillingEachProcessUnderLoad(t *testing.T) {
+	w := newWorld(t)
+	const rounds, callers = 20, 4
+	var mu sync.Mutex
+	answered := map[string]bool{}
+	var number int
+	next := func() string {
+		mu.Lock()
+		defer mu.Unlock()
+		number++
+		return fmt.Sprintf("n%d", number)
+	}
+	load := func(stop chan struct{}, uid int, p project) {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			c, err := dialAs(uid, w.doorOf(p))
+			if err != nil {
+				time.Sleep(20 * time.Millisecond)
+				continue
+			}
+			c.SetDeadline(time.Now().Add(3 * time.Second))
+			r := quick{c}
+			if r.begin() {
+				for {
+					select {
+					case <-stop:
+					default:
+						n := next()
+						if ok, alive := r.call(n); ok {
+							mu.Lock()
+							answered[n] = true
+							mu.Unlock()
+							continue
+						} else if alive {
+							continue
+						}
+					}
+					break
+				}
+			}
+			c.Close()
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	for round := range rounds {
+		stop := make(chan struct{})
+		var wg sync.WaitGroup
+		for range callers {
+			wg.Go(func() { load(stop, aliceUID, w.a) })
+		}
+		time.Sleep(time.Duration(150+rng.IntN(250)) * time.Millisecond)
+		victim := []string{"server", "bridge", "authority", "posternd"}[round%4]
+		switch victim {
+		case "authority":
+			kill9(t, w.authority())
+		case "posternd":
+			w.Kill9()
+			if err := w.Up(); err != nil {
+				t.Fatal(err)
+			}
+		default:
+			kill9(t, w.jail(w.a, victim).PID)
+		}
+		time.Sleep(time.Duration(rng.IntN(150)) * time.Millisecond)
+		close(stop)
+		wg.Wait()
+		until(t, "the authority serves after the death of "+victim, func() bool {
+			var st api.StatusResult
+			return w.Call(api.Status, nil, &st) == nil && st.State == "serving"
+		})
+	}
+	until(t, "no call is open", func() bool {
+		var st api.StatusResult
+		return w.Call(api.Status, nil, &st) == nil && st.OpenCalls == 0
+	})
+	received := map[string]int{}
+	for _, line := range w.calls(w.a) {
+		if _, n, ok := strings.Cut(line, `"n":"`); ok {
+			received[strings.TrimSuffix(n, `"}`)]++
+		}
+	}
+	recorded := map[string]api.ActivityRow{}
+	states := map[string]int{}
+	for _, row := range w.records(w.a) {
+		if row.Call == "" || row.State == "denied" {
+			continue
+		}
+		id := strings.Trim(row.RequestID, `"`)
+		if _, twice := recorded[id]; twice {
+			t.Errorf("%s was admitted twice", id)
+		}
+		recorded[id] = row
+		states[row.State]++
+		if row.State == "admitted" || row.State == "started" {
+			t.Errorf("%s stays %s", id, row.State)
+		}
+	}
+	t.Logf("%d calls asked for, %d answered, %d received, records: %v", number, len(answered), len(received), states)
+	for n, times := range received {
+		if times != 1 {
+			t.Errorf("the server received %s %d times", n, times)
+		}
+		if _, ok := recorded[n]; !ok {
+			t.Errorf("the server received %s, and no record says so", n)
+		}
+	}
+	for n := range answered {
+		if row, ok := recorded[n]; !ok || row.State != "completed" && row.State != "unknown" {
+			t.Errorf("%s was answered, its record: %+v", n, row)
+		}
+		if received[n] != 1 {
+			t.Errorf("%s was answered and not received", n)
+		}
+	}
+	if len(answered) < 100 {
+		t.Errorf("only %d calls were answered; the load was none", len(answered))
+	}
+	w.works(w.a)
+}
+
+// quick is a runtime that gives up instead of failing the test.
+type quick struct {
+	c interface {
+		Read([]byte) (int, error)
+		Write([]byte) (int, error)
+	}
+}
+
+func (q quick) line() string {
+	var line []byte
+	buf := make([]byte, 4096)
+	for {
+		n, err := q.c.Read(buf)
+		line = append(line, buf[:n]...)
+		if err != nil || n > 0 && line[len(line)-1] == '\n' {
+			return string(line)
+		}
+	}
+}
+
+func (q quick) begin() bool {
+	q.c.Write([]byte(bindLine("")))
+	if !strings.Contains(q.line(), `"session"`) {
+		return false
+	}
+	q.c.Write([]byte(`{"postern":{"stdio":"here"}}` + "\n" + `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{}}}` + "\n"))
+	return strings.Contains(q.line(), `"result"`)
+}
+
+func (q quick) call(n string) (ok, alive bool) {
+	q.c.Write([]byte(`{"jsonrpc":"2.0","id":"` + n + `","method":"tools/call","params":{"name":"echo","arguments":{"n":"` + n + `"}}}` + "\n"))
+	for {
+		line := q.line()
+		if !strings.HasSuffix(line, "\n") {
+			return false, false
+		}
+		for l := range strings.Lines(line) {
+			if strings.Contains(l, `"id":"`+n+`"`) {
+				return strings.Contains(l, `"text":"echo"`), true
+			}
+		}
+	}
+}
+
+// The state directory has no room: calls are denied before their server hears of them,
+// reading goes on, and with room again everything works in place.
+func TestCrash_C149_C150_AFullDiskDeniesAndRecovers(t *testing.T) {
+	w := newWorld(t)
+	if err := w.Down(); err != nil {
+		t.Fatal(err)
+	}
+	// A file system of its own for the state, with what is there by now.
+	if err := os.Rename(w.StateDir, w.StateDir+".old"); err != nil {
+		t.Fatal(err)
+	}
+	os.Mkdir(w.StateDir, 0o700)
+	if err := syscall.Mount("tmpfs", w.StateDir, "tmpfs", 0, "size=24m,mode=0700"); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { w.Down(); syscall.Unmount(w.StateDir, syscall.MNT_DETACH) }()
+	if out, err := as(0, "/bin/cp", "-a", w.StateDir+".old/.", w.StateDir); err != nil {
+		t.Fatalf("%v %s", err, out)
+	}
+	if err := w.Up(); err != nil {
+		t.Fatal(err)
+	}
+	r := w.open(w.a, aliceUID, "")
+	if m := r.call("echo", `{}`); m.outcome() != "ok" {
+		t.Fatal(m.raw)
+	}
+	incarnation := func() uint64 {
+		var st api.StatusResult
+		if err := w.Call(api.Status, nil, &st); err != nil {
+			t.Fatal(err)
+		}
+		return st.Incarnation
+	}
+	first := incarnation()
+	fill := filepath.Join(w.StateDir, "fill")
+	f, err := os.Create(fill)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for chunk := make([]byte, 64<<10); ; {
+		if _, err := f.Write(chunk); err != nil {
+			break
+		}
+	}
+	f.Close()
+	denied := 0
+	for n := 0; n < 20000 && denied < 20; n++ { // what was grown beforehand is used up first
+		before := len(w.calls(w.a))
+		m := r.call("echo", `{}`)
+		after := len(w.calls(w.a))
+		switch m.outcome() {
+		case "ok":
+			if after != before+1 {
+				t.Fatalf("%d calls for one", after-before)
+			}
+		case "store_unavailable":
+			denied++
+			if after != before {
+				t.Fatal("a denied call reached the server")
+			}
+		default:
+			t.Fatalf("with a full disk: %s", m.raw)
+		}
+		if n%500 == 499 {
+			os.Truncate(filepath.Join(w.a.workspace, "calls.log"), 0)
+		}
+	}
+	if denied == 0 {
+		t.Error("no call was denied for want of room")
+	}
+	// Reading goes on; a revocation takes effect or says that it did not.
+	w.must("ps")
+	w.must("activity", "--project", w.a.id)
+	out, errb, exit := w.CLI(0, "connection", "revoke", w.a.id, "count", "slow")
+	t.Logf("revoking on a full disk: exit %d %s%s", exit, out, errb)
+	if m := r.call("slow", `{"ms":0}`); exit == 0 && m.outcome() == "ok" {
+		t.Error("revoked, and called all the same")
+	}
+	if err := os.Remove(fill); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "calls work again", func() bool { return r.call("echo", `{}`).outcome() == "ok" })
+	if got := incarnation(); got != first {
+		t.Errorf("the authority was started again: incarnation %d, was %d", got, first)
+	}
+	if _, errb, exit := w.CLI(0, "connection", "revoke", w.a.id, "count", "big"); exit != 0 {
+		t.Errorf("revoking afterwards: %s", errb)
+	}
+	w.works(w.b)
+}
+
+// Another process holds the write lock of the store: no call is made without a record,
+// every caller hears something in time, and all goes on when the lock is gone.
+func TestCrash_C155_ALockedStoreDenies(t *testing.T) {
+	w := newWorld(t)
+	r := w.open(w.a, aliceUID, "")
+	if m := r.call("echo", `{}`); m.outcome() != "ok" {
+		t.Fatal(m.raw)
+	}
+	for _, name := range []string{"activity.db", "policy.db"} {
+		// The lock that a writer takes in WAL mode (sqlite.org/walformat.html, 2.3.1).
+		f, err := os.OpenFile(filepath.Join(w.StateDir, name+"-shm"), os.O_RDWR, 0)
+		if err != nil {
+			t.Logf("%s has no shared memory: nobody else can open it: %v", name, err)
+			continue
+		}
+		lock := syscall.Flock_t{Type: syscall.F_WRLCK, Start: 120, Len: 1}
+		if err := syscall.FcntlFlock(f.Fd(), syscall.F_SETLK, &lock); err != nil {
+			t.Logf("%s is held by the authority: %v", name, err)
+			f.Close()
+			continue
+		}
+		before := len(w.calls(w.a))
+		began := time.Now()
+		m := r.call("echo", `{}`)
+		t.Logf("%s locked: %s after %v", name, m.outcome(), time.Since(began))
+		if n := len(w.calls(w.a)); (n > before) != (m.outcome() == "ok") {
+			t.Errorf("%s, and the server received %d", m.raw, n-before)
+		}
+		if name == "activity.db" && m.outcome() == "ok" {
+			t.Error("a call was made that could not be recorded")
+		}
+		_, errb, exit := w.CLI(0, "connection", "disable", w.b.id, "count")
+		t.Logf("%s locked: disabling: exit %d %s", name, exit, errb)
+		f.Close() // releases the lock
+		until(t, "calls work again", func() bool { return r.call("echo", `{}`).outcome() == "ok" })
+		if exit != 0 {
+			w.must("connection", "disable", w.b.id, "count")
+		}
+		w.must("connection", "enable", w.b.id, "count")
+		w.works(w.b)
+	}
+}
