@@ -12,7 +12,7 @@ FUZZTIME      ?= 20s
 # static, because two of them run where no loader is.
 STATIC := postern postern-authority postern-bridge postern-jail
 
-.PHONY: help build check check-fast vet fuzz bench demo up install deps clean
+.PHONY: help build check check-fast check-long vet fuzz bench demo up install deps clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ check: build vet ## every test, as root; what CI runs. A missing privilege or ke
 
 check-fast: ## the tests that need no root, in under a minute
 	$(GO) test -short -timeout=2m ./...
+
+check-long: ## posternd killed 200 times in the middle of launches, where make check does it 20 times (root)
+	CI=true POSTERN_KILL_ROUNDS=200 CGO_ENABLED=1 $(GO) test -count=1 -timeout=20m -run 'Launch7' ./supervisor/launch
 
 fuzz: ## each fuzz target for FUZZTIME (20s)
 	FUZZTIME=$(FUZZTIME) scripts/fuzz

@@ -116,7 +116,7 @@ func leavings(t *testing.T, l *Launcher) map[string]int {
 	}
 }
 
-func TestJail5_FiftyCyclesLeaveNothing(t *testing.T) {
+func TestJail5_AThousandCyclesLeaveNothing(t *testing.T) {
 	l := launcher(t)
 	uid, shared := uint32(leasedID+100_000), workspace(t)
 	cycle := func(i int) {
@@ -141,7 +141,11 @@ func TestJail5_FiftyCyclesLeaveNothing(t *testing.T) {
 	cycle(0)
 	cycle(1)
 	before := leavings(t, l)
-	for i := range 50 {
+	cycles := 1000
+	if testing.Short() {
+		cycles = 50
+	}
+	for i := range cycles {
 		cycle(i)
 	}
 	for name, n := range leavings(t, l) {
@@ -151,11 +155,17 @@ func TestJail5_FiftyCyclesLeaveNothing(t *testing.T) {
 	}
 }
 
-func TestTwentyLaunchesAtOnce(t *testing.T) {
+func TestJail5_FortyLaunchesAtOnceLeaveNothing(t *testing.T) {
 	l := launcher(t)
+	warm := start(t, l, request(t, "static", "exit=0"))
+	gone(t, warm.Process)
+	var requests []Request
+	for range 40 {
+		requests = append(requests, request(t, "static", "ids"))
+	}
+	before := leavings(t, l)
 	var wg sync.WaitGroup
-	for range 20 {
-		r := request(t, "static", "ids")
+	for _, r := range requests {
 		wg.Go(func() {
 			out, theirs, err := os.Pipe()
 			if err != nil {
@@ -180,6 +190,16 @@ func TestTwentyLaunchesAtOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
+	for name, n := range leavings(t, l) {
+		if n > before[name] {
+			t.Errorf("%s: %d before, %d after", name, before[name], n)
+		}
+	}
+	for _, r := range requests {
+		if got := names(t, r.Workspace.Dir.Name()); len(got) != 0 {
+			t.Errorf("left in a workspace: %v", got)
+		}
+	}
 }
 
 // jail-4: whatever step fails, it is named and nothing is left.

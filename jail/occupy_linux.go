@@ -192,50 +192,77 @@ func marked(file int) bool {
 	return err == nil && string(mark[:n]) == "1"
 }
 
-// makePlaceholder makes name, marks it and gives it to the owner. It is opened and
-// compared before it is given away: what was put in its place meanwhile is not.
+// unfinished is a placeholder that has not got its name yet: marking it comes first,
+// so that one with a name can always be told.
+const unfinished = ".postern-placeholder"
+
+// makePlaceholder makes name, marked, and gives it to the owner.
 func makePlaceholder(root int, name string, uid, gid int) error {
 	parent, err := parentOf(root, name)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(parent)
-	base := path.Base(name)
+	dropUnfinished(parent)
 	content, isFile := fileNames[name]
 	var made int
 	if isFile {
-		made, err = unix.Openat(parent, base, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o644)
-	} else if err = unix.Mkdirat(parent, base, 0o755); err == nil {
-		made, err = unix.Openat(parent, base, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		made, err = unix.Openat(parent, unfinished, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o644)
+	} else if err = unix.Mkdirat(parent, unfinished, 0o755); err == nil {
+		made, err = unix.Openat(parent, unfinished, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	}
 	switch {
-	case err == unix.EEXIST, err == unix.EROFS: // somebody was faster; nobody can
+	case err == unix.EROFS: // nobody can make anything here
 		return nil
 	case err != nil:
 		return fmt.Errorf("occupy %q: %w", name, err)
 	}
 	defer unix.Close(made)
+	err = finish(parent, made, path.Base(name), content, uid, gid)
+	if err != nil {
+		dropUnfinished(parent)
+	}
+	if err == unix.EEXIST { // somebody was faster
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("occupy %q: %w", name, err)
+	}
+	return nil
+}
+
+func finish(parent, made int, base, content string, uid, gid int) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(made, &st); err != nil {
 		return err
 	}
 	if st.Uid != 0 {
-		return nil // the owner's own: it was replaced between the two calls
+		return errors.New("it was replaced while it was made")
 	}
-	if isFile {
+	if content != "" {
 		if _, err := unix.Write(made, []byte(content)); err != nil {
-			return fmt.Errorf("occupy %q: %w", name, err)
+			return err
 		}
 	}
 	// The mark is for the next launcher, should this one be killed. A file system
 	// without marks keeps the names then; they are empty and the owner's.
-	if err := unix.Fsetxattr(made, placeholderMark, []byte("1"), 0); err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
-		return fmt.Errorf("mark %q: %w", name, err)
+	if err := unix.Fsetxattr(made, placeholderMark, []byte("1"), 0); err != nil && err != unix.EOPNOTSUPP {
+		return err
 	}
-	if err := unix.Fchown(made, uid, gid); err != nil {
-		return fmt.Errorf("give %q to its owner: %w", name, err)
+	// Until it has its name it is root's, whom no jail's mount knows: another jail of
+	// the workspace can put nothing else in its place.
+	if err := unix.Renameat2(parent, unfinished, parent, base, unix.RENAME_NOREPLACE); err != nil {
+		return err
 	}
-	return nil
+	return unix.Fchown(made, uid, gid)
+}
+
+// dropUnfinished removes what a launcher that was killed had not finished. The owner
+// has no use for the name; a directory with something in it stays.
+func dropUnfinished(parent int) {
+	if unix.Unlinkat(parent, unfinished, unix.AT_REMOVEDIR) == unix.ENOTDIR {
+		unix.Unlinkat(parent, unfinished, 0)
+	}
 }
 
 // vacate removes the placeholders among names that are still as they were made.
@@ -246,6 +273,7 @@ func vacate(root int, names []string) {
 		if err != nil {
 			continue
 		}
+		dropUnfinished(parent)
 		vacateOne(parent, path.Base(part), fileNames[part])
 		unix.Close(parent)
 	}

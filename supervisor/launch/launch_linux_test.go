@@ -4,14 +4,17 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -657,7 +660,9 @@ func TestLaunch7_C137_KillingPosterndEndsEverythingAndTheNextStartsClean(t *test
 	var p ids.Project
 	var server ids.Server
 	var rev ids.Revision
-	for round := range 4 {
+	var workspace string
+	rounds := killRounds(t)
+	for round := range rounds {
 		c := exec.Command("/proc/self/exe")
 		c.Env = []string{"POSTERN_LAUNCH_ROLE=posternd", "POSTERN_LAUNCH_DIR=" + doc}
 		c.Stderr = r.log
@@ -672,27 +677,41 @@ func TestLaunch7_C137_KillingPosterndEndsEverythingAndTheNextStartsClean(t *test
 			t.Fatalf("round %d: not ready\n%s", round, r.log)
 		}
 		if round == 0 {
-			p, _ = r.project("alice", 1000)
+			p, workspace = r.project("alice", 1000)
 			server, rev = r.server("echo")
 		}
 		authority := int(r.must(api.RootStatus, struct{}{})["authority_pid"].(float64))
 		d := r.drive()
-		d.give(order.LaunchBridge{Seq: 1, Project: p, Set: 1})
-		b, wire := d.launched()
-		d.give(order.LaunchServer{Seq: 2, Project: p, Set: 1, Server: server, Revision: rev})
-		l, pipes := d.launched()
-		hear(t, pipes[1])
-		d.give(order.LaunchProbe{Seq: 3, Server: server, Revision: rev}) // is in the middle of it
+		// It is killed at any instant of a launch: of the bridge, of the server, of a
+		// probe of both, or when all of them have just begun.
+		pids, ends := []int{authority}, []*os.File(nil)
+		stage := rand.IntN(4)
+		for i, order := range []order.Up{order.LaunchBridge{Seq: 1, Project: p, Set: 1}, order.LaunchServer{Seq: 2, Project: p, Set: 1, Server: server, Revision: rev}, order.LaunchProbe{Seq: 3, Server: server, Revision: rev}} {
+			d.give(order)
+			if i < stage && i < 2 {
+				l, files := d.launched()
+				pids, ends = append(pids, l.PID), append(ends, files...)
+				if i == 1 {
+					hear(t, files[1])
+				}
+			} else if stage < 3 {
+				break
+			}
+		}
+		time.Sleep(rand.N(maxLaunchTime)) // the instant itself is what is tried
 		c.Process.Signal(syscall.SIGKILL)
 		c.Wait()
-		for _, pid := range []int{authority, b.PID, l.PID} {
+		for _, pid := range pids {
 			waitFor(t, "what posternd started is gone", func() bool { return syscall.Kill(pid, 0) == syscall.ESRCH || zombie(pid) })
 		}
-		for _, f := range append(wire, pipes...) {
+		for _, f := range ends {
 			f.Close()
 		}
 	}
 	r = start(t, cfg)
+	if names, err := os.ReadDir(workspace); err != nil || slices.ContainsFunc(names, func(e os.DirEntry) bool { return e.Name() != "made" }) {
+		t.Errorf("names are still held in the workspace: %v, %v", names, err)
+	}
 	if left, _ := os.ReadDir(filepath.Join(cfg.RootDir, workDir)); len(left) != 0 {
 		t.Errorf("scratch directories stay: %v", left)
 	}
@@ -706,6 +725,22 @@ func TestLaunch7_C137_KillingPosterndEndsEverythingAndTheNextStartsClean(t *test
 	hear(t, pipes[1])
 	pipes[0].Close()
 	expect[order.Exited](d)
+}
+
+// maxLaunchTime is about as long as the launches of one round take.
+const maxLaunchTime = 30 * time.Millisecond
+
+// killRounds is how often posternd is killed: as make check-long says, else 20 times.
+func killRounds(t *testing.T) int {
+	t.Helper()
+	if s := os.Getenv("POSTERN_KILL_ROUNDS"); s != "" {
+		n, err := strconv.Atoi(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	return 20
 }
 
 // zombie tells whether nobody has reaped pid yet: orphans here go to a process 1 that
