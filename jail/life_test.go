@@ -3,7 +3,9 @@ package jail
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -370,4 +372,55 @@ func BenchmarkLaunch(b *testing.B) {
 			}
 		})
 	}
+}
+
+// Something in a jail's group cannot be ended (here a process that was put there and
+// is not the jail's to reap): the program's end is told, but the jail is not gone, and
+// its name is lent to nobody until it is.
+func TestJail5_AJailThatCannotBeEmptiedIsNotGone(t *testing.T) {
+	l := launcher(t)
+	r := request(t, "bridge", "eof")
+	p := start(t, l, r)
+	p.line(t)
+	held := exec.Command(bench.probe, "sleep")
+	out, err := held.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := held.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	end := sync.OnceFunc(func() { held.Process.Kill(); ended <- held.Wait() })
+	defer end()
+	if _, err := io.ReadFull(out, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	dirs, _ := filepath.Glob("/sys/fs/cgroup/*/" + filepath.Join(l.tree.Parent(), r.Name))
+	more, _ := filepath.Glob("/sys/fs/cgroup/" + filepath.Join(l.tree.Parent(), r.Name))
+	if dirs = append(dirs, more...); len(dirs) == 0 {
+		t.Fatal("no group")
+	}
+	if err := os.WriteFile(filepath.Join(dirs[0], "cgroup.procs"), fmt.Append(nil, held.Process.Pid), 0); err != nil {
+		t.Fatal(err)
+	}
+	p.stdin.Close()
+	select {
+	case <-p.Done():
+	case <-time.After(10 * time.Second):
+		t.Fatal("the program's end is not told")
+	}
+	select {
+	case <-p.Gone():
+		t.Error("a jail is gone while something is in its group")
+	case <-time.After(time.Second):
+	}
+	if _, err := l.Launch(r); err == nil {
+		t.Error("the name was lent again")
+	}
+	end()
+	gone(t, p.Process)
+	again := start(t, l, r)
+	again.stdin.Close()
+	gone(t, again.Process)
 }
