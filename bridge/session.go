@@ -55,7 +55,7 @@ func (b *Bridge) accept(id ids.Session, conn int) {
 		return
 	case full:
 		row := refusal.Of(refusal.TooManySession)
-		_ = sendAll(conn, mcp.AppendError(nil, nil, row.Form.JSONRPC(), row.Sentence, nil))
+		_ = sendAll(conn, mcp.AppendError(nil, nil, row.Form.JSONRPC(), row.Sentence, refusalData(row.Code)))
 		closeOne(conn)
 		_ = b.link.tell(wire.SessionEnded{Session: id, Reason: row.Sentence})
 		return

@@ -345,3 +345,69 @@ func TestCLI_C146_RecordsCannotBeForged(t *testing.T) {
 		}
 	}
 }
+
+// A stream of records ends with the right to read it, and carries nothing of others.
+func TestCLI_E3_AFollowEndsWithTheRight(t *testing.T) {
+	w := newWorld(t)
+	w.must("project", "member", "add", w.a.id, "bob", "--role", "viewer")
+	follow := func(uid int, params string) net.Conn {
+		c, err := dialAs(uid, filepath.Join(w.RunDir, "control.sock"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		fmt.Fprintf(c, `{"id":1,"action":"activity","params":%s}`+"\n", params)
+		return c
+	}
+	bob := follow(bobUID, `{"project":"`+w.a.id+`","follow":true}`)
+	alice := follow(aliceUID, `{"project":"`+w.a.id+`","follow":true}`)
+	everything := follow(malloryUID, `{"follow":true}`)
+	w.works(w.a)
+	for _, c := range []net.Conn{bob, alice} {
+		if line := readLine(c); !strings.Contains(line, `"tool":"echo"`) {
+			t.Errorf("a reader's stream: %s", line)
+		}
+	}
+	w.must("project", "member", "remove", w.a.id, "bob")
+	w.works(w.a)
+	deadline := time.Now().Add(5 * time.Second)
+	for {
+		line := readLine(bob)
+		if line == "" || strings.Contains(line, `"refusal"`) {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("a removed member's stream goes on")
+		}
+		if strings.Contains(line, `"event"`) && strings.Contains(line, `"state":"admitted"`) && strings.Count(line, w.a.id) > 0 {
+			t.Logf("after the removal: %.200s", line)
+		}
+	}
+	if line := readLine(alice); line == "" {
+		t.Error("alice's own stream ended")
+	}
+	everything.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
+	var buf [4096]byte
+	n, _ := everything.Read(buf[:])
+	if strings.Contains(string(buf[:n]), "echo") {
+		t.Errorf("somebody without an account follows: %s", buf[:n])
+	}
+	for _, params := range []string{`{"cursor":"garbage"}`, `{"cursor":"` + strings.Repeat("9", 300) + `"}`, `{"cursor":"-1"}`, `{"limit":-1}`, `{"limit":1000000000}`, `{"since":-9223372036854775808}`,
+		`{"since":9223372036854775807}`, `{"state":"bogus"}`, `{"project":"` + w.b.id + `"}`, `{"project":"'; drop table calls; --"}`} {
+		r := w.raw(aliceUID, `{"id":1,"action":"activity","params":`+params+`}`)
+		if strings.Contains(r.raw, w.b.id) && r.Refusal == nil || r.code() == "internal" || r.code() == "end" {
+			t.Errorf("%s: %.300s", params, r.raw)
+		}
+	}
+	// A cursor carries no authority: alice's, used by bob.
+	var page api.ActivityResult
+	json.Unmarshal(w.raw(aliceUID, `{"id":1,"action":"activity","params":{"limit":1}}`).Result, &page)
+	r := w.raw(bobUID, `{"id":1,"action":"activity","params":{"cursor":"`+page.Cursor+`"}}`)
+	if strings.Contains(r.raw, w.a.id) {
+		t.Errorf("alice's cursor in bob's hands: %.300s", r.raw)
+	}
+	if r := w.control(bobUID, api.Ps, nil); strings.Contains(r.raw, w.a.id) {
+		t.Errorf("bob sees the workers of a: %s", r.raw)
+	}
+	w.works(w.b)
+}

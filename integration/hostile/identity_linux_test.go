@@ -3,9 +3,12 @@ package hostile
 import (
 	"encoding/json"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -276,4 +279,71 @@ func TestIdentity_C112_TheTokenIsNowhere(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Binding races with the revocation of the task: once it has returned, no session of
+// the task makes a call, whichever won.
+func TestIdentity_A2_BindsRaceWithTheEndOfTheirTask(t *testing.T) {
+	w := newWorld(t)
+	for round := range 5 {
+		token, task := w.task(w.a, runtimeUID, 30)
+		type won struct{ c net.Conn }
+		bound := make(chan won, 30)
+		start := make(chan struct{})
+		var wg sync.WaitGroup
+		for range 30 {
+			c := w.door(w.a, runtimeUID)
+			wg.Go(func() {
+				<-start
+				io.WriteString(c, bindLine(token))
+				if strings.Contains(readLine(c), `"session"`) {
+					bound <- won{c}
+				}
+			})
+		}
+		close(start)
+		time.Sleep(time.Duration(round) * 2 * time.Millisecond)
+		w.must("task", "revoke", task)
+		before := len(w.calls(w.a))
+		wg.Wait()
+		close(bound)
+		n := 0
+		for b := range bound {
+			n++
+			io.WriteString(b.c, `{"postern":{"stdio":"here"}}`+"\n"+`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{}}}`+"\n"+
+				`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{}}}`+"\n")
+			for line := readLine(b.c); line != ""; line = readLine(b.c) {
+				if strings.Contains(line, `"text":"echo"`) {
+					t.Errorf("a call after the task's end: %s", line)
+				}
+			}
+		}
+		if got := len(w.calls(w.a)); got != before {
+			t.Errorf("%d calls after the task's end", got-before)
+		}
+		t.Logf("round %d: %d had bound", round, n)
+	}
+	w.works(w.a)
+}
+
+// More sessions than a bridge has room for: the last are refused, the first go on.
+func TestIdentity_TooManySessionsAreRefused(t *testing.T) {
+	w := newWorld(t)
+	first := w.open(w.a, aliceUID, "")
+	refused := 0
+	for range 140 {
+		if _, code := w.bind(w.a, aliceUID, ""); code != "" {
+			refused++
+			if code != "too_many_sessions" {
+				t.Errorf("refused as %q", code)
+			}
+		}
+	}
+	if refused == 0 || refused > 20 {
+		t.Errorf("%d of 140 were refused", refused)
+	}
+	if m := first.call("echo", `{}`); m.outcome() != "ok" {
+		t.Errorf("the first session: %s", m.raw)
+	}
+	w.works(w.b)
 }

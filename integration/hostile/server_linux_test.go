@@ -344,9 +344,9 @@ func TestServer_BombsStayInTheirJail(t *testing.T) {
 		t.Errorf("the memory bomb: %s", got)
 	}
 	twin("the memory bomb")
-	row := w.records(w.a)
-	if i := slices.IndexFunc(row, func(r api.ActivityRow) bool { return r.Code == "server_exited" }); i < 0 || row[i].State != "unknown" {
-		t.Errorf("the record of the memory bomb: %+v", row[:3])
+	rows := w.records(w.a)
+	if i := slices.IndexFunc(rows, func(r row) bool { return r.Code == "server_exited" }); i < 0 || rows[i].State != "unknown" {
+		t.Errorf("the record of the memory bomb: %+v", rows[:3])
 	}
 	// Spinning and ignoring signals: the session ends, and everything with it.
 	spin := w.open(w.a, aliceUID, "")
@@ -366,6 +366,20 @@ func TestServer_BombsStayInTheirJail(t *testing.T) {
 	t.Logf("a server that ignores SIGTERM and spins was gone after %v", time.Since(began))
 	w.must("connection", "enable", w.a.id, "hostile")
 	twin("spinning")
+	// One that is stopped is ended all the same.
+	stop := w.open(w.a, aliceUID, "")
+	pid = w.server1(w.a, "hostile").PID
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	stop.send(`{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"hostile.echo","arguments":{}}}`)
+	until(t, "the call is open", func() bool {
+		return slices.ContainsFunc(w.records(w.a), func(r row) bool { return r.State == "admitted" })
+	})
+	w.must("connection", "disable", w.a.id, "hostile")
+	until(t, "the stopped server is gone", func() bool { return syscall.Kill(pid, 0) != nil })
+	w.must("connection", "enable", w.a.id, "hostile")
+	twin("stopping")
 }
 
 // server1 is the project's jail of one server.

@@ -188,9 +188,6 @@ func (h *hostile) sys(m *rpc.Message) {
 	case "stderr":
 		os.Stderr.Write([]byte(strings.Repeat("e", a.N)))
 		say(nil, "shouted")
-	case "stop":
-		syscall.Kill(os.Getpid(), syscall.SIGSTOP)
-		say(nil, "went on")
 	case "signal":
 		say(syscall.Kill(a.N, syscall.SIGKILL), "signalled")
 	case "procs":
