@@ -319,3 +319,43 @@ func TestCrash_C155_ALockedStoreDenies(t *testing.T) {
 		w.works(w.b)
 	}
 }
+
+// What lies at a socket's path and is no socket is neither removed nor followed; a
+// socket that a killed posternd left is replaced.
+func TestCrash_C166_WhatIsNoSocketStays(t *testing.T) {
+	w := newWorld(t)
+	precious := filepath.Join(w.Dir, "precious")
+	if err := os.WriteFile(precious, []byte("kept"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"control.sock", "root.sock"} {
+		path := filepath.Join(w.RunDir, name)
+		for kind, put := range map[string]func() error{
+			"a file": func() error { return os.WriteFile(path, []byte("kept"), 0o600) },
+			"a link": func() error { return os.Symlink(precious, path) },
+		} {
+			if err := w.Down(); err != nil {
+				t.Fatal(err)
+			}
+			os.MkdirAll(w.RunDir, 0o711)
+			if err := put(); err != nil {
+				t.Fatal(err)
+			}
+			if err := w.Up(); err == nil {
+				t.Errorf("%s at %s: posternd started", kind, name)
+			}
+			if b, err := os.ReadFile(path); err != nil || string(b) != "kept" {
+				t.Errorf("%s at %s: %q %v", kind, name, b, err)
+			}
+			os.Remove(path)
+			if err := w.Up(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	w.Kill9()
+	if err := w.Up(); err != nil {
+		t.Fatalf("after kill -9: %v", err)
+	}
+	w.works(w.a)
+}

@@ -602,6 +602,12 @@ func TestStart_C135_C137_LeftoversOfACrashAreRemovedByName(t *testing.T) {
 	for _, f := range []string{"run/p/" + string(id) + "/bridge.sock", "run/t/tsk", "run/root.sock", "run/control.sock", "root/work/probe-1/x", "root/pkg/.new-1/x"} {
 		path := filepath.Join(r.dir, f)
 		os.MkdirAll(filepath.Dir(path), 0o711)
+		if strings.HasSuffix(f, ".sock") {
+			if err := unix.Mknod(path, unix.S_IFSOCK|0o600, 0); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
 		os.WriteFile(path, nil, 0o600)
 	}
 	var groups []string

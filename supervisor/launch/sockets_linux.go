@@ -79,10 +79,28 @@ func makeDir(path string, mode os.FileMode) error {
 // sweep removes by name what posternd makes here.
 func (r *runDir) sweep() error {
 	var errs []error
-	for _, name := range []string{rootSocket, controlSocket, projectsDir, tokensDir} {
+	for _, name := range []string{rootSocket, controlSocket} {
+		errs = append(errs, removeSocket(filepath.Join(r.path, name)))
+	}
+	for _, name := range []string{projectsDir, tokensDir} {
 		errs = append(errs, os.RemoveAll(filepath.Join(r.path, name)))
 	}
 	return errors.Join(errs...)
+}
+
+// removeSocket removes a socket that is left over. Anything else at its path is
+// somebody's, and neither removed nor followed.
+func removeSocket(path string) error {
+	fi, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case fi.Mode().Type() != os.ModeSocket:
+		return fmt.Errorf("%q is not a socket (%v) and is left as it is; move it away", path, fi.Mode())
+	}
+	return os.Remove(path)
 }
 
 // close removes everything of posternd's and, if nothing else is in it, the directory.
@@ -105,7 +123,10 @@ func listen(path string, mode uint32) (*os.File, error) {
 		return nil, os.NewSyscallError("socket", err)
 	}
 	f := os.NewFile(uintptr(fd), path)
-	os.Remove(path)
+	if err := removeSocket(path); err != nil {
+		f.Close()
+		return nil, err
+	}
 	steps := []func() error{
 		func() error { return peer.PassRights(fd, false) },
 		func() error { return unix.Bind(fd, &unix.SockaddrUnix{Name: path}) },
@@ -166,7 +187,7 @@ func (r *runDir) removeToken(task ids.Task) error {
 // clearAuthority removes what belongs to one life of the authority.
 func (r *runDir) clearAuthority() error {
 	var errs []error
-	errs = append(errs, os.RemoveAll(filepath.Join(r.path, controlSocket)))
+	errs = append(errs, removeSocket(filepath.Join(r.path, controlSocket)))
 	for _, sub := range []string{projectsDir, tokensDir} {
 		names, err := os.ReadDir(filepath.Join(r.path, sub))
 		errs = append(errs, err)
