@@ -37,14 +37,25 @@ type doctorDocument struct {
 }
 
 func (a *app) doctorCommand() *cobra.Command {
-	var stateDir, libexec string
+	var stateDir, libexec, uids string
 	cmd := &cobra.Command{Use: "doctor", Short: "what this host can and cannot enforce, and why", Args: exactly(),
 		Long: "Looks at each layer that the jails need. Some can be tried as root only. Exit status 1 if one is missing."}
-	cmd.Flags().StringVar(&stateDir, "state-dir", "/var/lib/postern-root", "a `directory` on the file system whose id mapping is tried")
+	cmd.Flags().StringVar(&stateDir, "state-dir", "/var/lib/postern-root", "a `directory` on a file system that is tried beside those of the workspaces")
 	cmd.Flags().StringVar(&libexec, "libexec", "", "`directory` of the other programs (default: beside this one, or /usr/libexec/postern)")
+	cmd.Flags().StringVar(&uids, "uid-range", "", "`FIRST:COUNT` of the uids that jails lease (default: the running supervisor's, or posternd's own default)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		layers := hostLayers(existing(stateDir))
-		layers = append(layers, userLayer(), programsLayer(libexec), a.supervisorLayer(cmd))
+		r := defaultUIDs
+		if root, err := ask[api.RootStatusResult](cmd.Context(), a, api.RootStatus, struct{}{}, client.Options{}); err == nil && root.UIDCount > 0 {
+			r = uidRange{uint64(root.UIDFirst), uint64(root.UIDCount)}
+		}
+		if uids != "" {
+			var err error
+			if r, err = parseUIDs(uids); err != nil {
+				return err
+			}
+		}
+		layers := hostLayers(append([]string{existing(stateDir)}, a.workspaces(cmd)...))
+		layers = append(layers, uidLayer(r), userLayer(), programsLayer(libexec), a.supervisorLayer(cmd))
 		doc := doctorDocument{State: layerOK, Layers: layers}
 		var missing []string
 		for _, l := range layers {
@@ -129,6 +140,20 @@ func programsLayer(dir string) layer {
 		l.Found = fmt.Sprintf("not in %s: %s", list(dirs), list(missing))
 	}
 	return l
+}
+
+// workspaces are those that a running supervisor knows; each may lie on a file
+// system of its own.
+func (a *app) workspaces(cmd *cobra.Command) []string {
+	all, err := ask[api.ProjectListResult](cmd.Context(), a, api.ProjectList, struct{}{}, client.Options{})
+	if err != nil {
+		return nil
+	}
+	var dirs []string
+	for _, p := range all.Projects {
+		dirs = append(dirs, p.Workspace)
+	}
+	return dirs
 }
 
 // supervisorLayer tells what a running supervisor says of itself; none running

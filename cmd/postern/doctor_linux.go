@@ -21,11 +21,12 @@ const (
 	landlockABI              = 6
 )
 
-// hostLayers asks this kernel, by trying rather than by version where that can
+// hostLayers asks this kernel, and each file system that one of dirs lies on, by trying rather than by version where that can
 // be done without leaving a trace.
-func hostLayers(dir string) []layer {
-	layers := []layer{kernelLayer(), seccompLayer(), namespacesLayer(), landlockLayer(), idmapLayer(dir), handleLayer(dir), peerLayer(), rightsLayer(), keyringLayer()}
-	return append(layers, cgroupLayers()...)
+func hostLayers(dirs []string) []layer {
+	layers := []layer{kernelLayer(), seccompLayer(), namespacesLayer(), landlockLayer(), lsmLayer(), capabilitiesLayer(), peerLayer(), rightsLayer(), keyringLayer(), yamaLayer(), sysctlsLayer(), killRecordsLayer()}
+	layers = append(layers, cgroupLayers()...)
+	return append(layers, filesystemLayers(dirs)...)
 }
 
 func kernelLayer() layer {
