@@ -30,8 +30,9 @@ func (a *Answer) Number() (int64, bool) {
 
 // Errors of ReadAnswer.
 var (
-	// ErrNoise is returned for a line that is no JSON object: servers print banners.
-	ErrNoise = errors.New("not a JSON object")
+	// ErrNoise is returned for a line that is no JSON object, or one without any member
+	// of a message: servers print banners, and logs in JSON.
+	ErrNoise = errors.New("nothing of the protocol")
 	// ErrAnswer is returned for an object that is no message; its Answer may have an id.
 	ErrAnswer = errors.New("not a message of the protocol")
 )
@@ -91,6 +92,8 @@ func (p *Parser) ReadAnswer(line []byte) (*Answer, error) {
 	switch {
 	case bad:
 		return a, ErrAnswer
+	case a.ID == nil && a.Method == "" && a.Result == nil && a.Error == nil:
+		return a, ErrNoise
 	case a.Method != "" && a.Result == nil && a.Error == nil && a.ID != nil:
 		a.Kind = Request
 	case a.Method != "" && a.Result == nil && a.Error == nil:

@@ -14,7 +14,7 @@ import (
 func main() {
 	s := &rpc.Server{Name: "noisy", Tools: `[{"name":"echo","inputSchema":{"type":"object"}}]`}
 	noise := func() {
-		s.Raw("Listening on stdio…\n\n42\n\"a string\"\nnull\n[1,2]\n{\"not\": \"finished\n\x1b[31mred\x1b[0m\n\xff\xfe\n")
+		s.Raw("Listening on stdio…\n\n42\n\"a string\"\nnull\n[1,2]\n{\"level\":30,\"msg\":\"a log\"}\n{}\n{\"not\": \"finished\n\x1b[31mred\x1b[0m\n\xff\xfe\n")
 	}
 	noise()
 	fmt.Fprintln(os.Stderr, strings.Repeat("banner ", 5000))
