@@ -6,7 +6,7 @@
 // everything it does are hostile.
 //
 //	Open     finds what this host can enforce, and refuses below the floor
-//	Launch   group → detached mounts → clone → join → document → the step table → exec
+//	Launch   group → detached mounts → clone into the groups → document → the step table → exec
 //	Process  Done when its first process has ended, Gone when nothing is left of it
 //	Sweep    removes what an earlier launcher left behind
 //
@@ -69,7 +69,7 @@ type Launcher struct {
 	log  *kernelLog
 	held occupancy
 	// start hands functions to the eternal thread.
-	start chan func()
+	start chan func(*cgroup.Home)
 	ended chan struct{}
 
 	mu      sync.Mutex
@@ -104,7 +104,7 @@ func Open(c Config) (*Launcher, error) {
 		return nil, fmt.Errorf("undumpable: %w", err)
 	}
 	l := &Launcher{
-		init: c.Init, tree: tree, log: openKernelLog(), held: occupancy{all: map[[2]uint64]*occupied{}}, start: make(chan func()), ended: make(chan struct{}),
+		init: c.Init, tree: tree, log: openKernelLog(), held: occupancy{all: map[[2]uint64]*occupied{}}, start: make(chan func(*cgroup.Home)), ended: make(chan struct{}),
 		live: map[string]*Process{}, filters: map[string][][]byte{},
 	}
 	go l.eternal()

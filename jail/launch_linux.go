@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"postern/jail/cgroup"
 	"postern/jail/rootfs"
 	"postern/jail/spec"
 )
@@ -48,9 +49,9 @@ func (l *Launcher) Launch(r Request) (*Process, error) {
 	go func() {
 		defer close(mapped)
 		ns, nsErr = l.identities(r)
-		p.release, heldErr = l.held.occupy(r.Workspace)
 	}()
 	p.group, err = l.tree.New(r.Name, r.Limits)
+	p.release, heldErr = l.held.occupy(r.Workspace)
 	if <-mapped; ns != nil {
 		defer ns.Close()
 	}
@@ -119,7 +120,19 @@ func (l *Launcher) Launch(r Request) (*Process, error) {
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, fd
 	}
 	var startErr error
-	if err := l.onThread(func() { p.process, startErr = os.StartProcess(l.init, []string{"postern-jail"}, attr) }); err != nil {
+	joined := false
+	err = l.onThread(func(home *cgroup.Home) {
+		start := func() (err error) {
+			p.process, err = os.StartProcess(l.init, []string{"postern-jail"}, attr)
+			return err
+		}
+		if joined = home != nil; joined {
+			startErr = home.Around(p.group, start)
+		} else {
+			startErr = start()
+		}
+	})
+	if err != nil {
 		return nil, failed("clone", err)
 	}
 	if startErr != nil {
@@ -131,8 +144,10 @@ func (l *Launcher) Launch(r Request) (*Process, error) {
 	})
 	b.close() // our ends only: end of file on failureR must mean exec
 
-	if err := p.group.Join(p.process.Pid); err != nil {
-		return nil, failed("join", err)
+	if !joined {
+		if err := p.group.Join(p.process.Pid); err != nil {
+			return nil, failed("join", err)
+		}
 	}
 	if _, err := documentW.Write(raw); err != nil {
 		return nil, failed("document", err)

@@ -8,6 +8,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"postern/jail/cgroup"
 )
 
 // eternal is the thread that every jail is a child of. It never returns while
@@ -15,10 +17,18 @@ import (
 // kernel kills every jail.
 func (l *Launcher) eternal() {
 	runtime.LockOSThread()
+	// Where the thread's own groups are not in sight, as in some containers, jails
+	// join theirs after they are born.
+	home, err := l.tree.Home()
+	if err != nil {
+		home = nil
+	} else {
+		defer home.Close()
+	}
 	for {
 		select {
 		case f := <-l.start:
-			f()
+			f(home)
 		case <-l.ended:
 			// The thread is not unlocked, so it ends here: whatever jail
 			// Close could not wait for gets its signal.
@@ -27,11 +37,12 @@ func (l *Launcher) eternal() {
 	}
 }
 
-// onThread runs f on the eternal thread and waits for it.
-func (l *Launcher) onThread(f func()) error {
+// onThread runs f on the eternal thread, with its place in the control groups, and
+// waits for it.
+func (l *Launcher) onThread(f func(home *cgroup.Home)) error {
 	done := make(chan struct{})
 	select {
-	case l.start <- func() { defer close(done); f() }:
+	case l.start <- func(home *cgroup.Home) { defer close(done); f(home) }:
 		<-done
 		return nil
 	case <-l.ended:

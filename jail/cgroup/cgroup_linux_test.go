@@ -2,11 +2,13 @@ package cgroup
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -231,5 +233,68 @@ func BenchmarkMakeJoinRemove(b *testing.B) {
 		if err := g.Remove(); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// A child started around a group is in it from its first instruction, in every
+// hierarchy, and the thread is back where it was, also where it could not enter.
+func TestCgroup2_AChildIsBornInItsGroups(t *testing.T) {
+	for mode, tree := range trees(t) {
+		t.Run(mode, func(t *testing.T) { bornIn(t, tree) })
+	}
+}
+
+func bornIn(t *testing.T, tree *Tree) {
+	g, err := tree.New("born", some)
+	if err != nil {
+		t.Fatal(err)
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	before, err := os.ReadFile("/proc/thread-self/cgroup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	home, err := tree.Home()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer home.Close()
+	var said bytes.Buffer
+	cmd := exec.Command("/bin/cat", "/proc/self/cgroup")
+	cmd.Stdout = &said
+	if err := home.Around(g, cmd.Start); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	want := 0
+	if tree.Mode() != V2 {
+		want = len(g.dirs)
+	}
+	if got := strings.Count(said.String(), "/born\n"); got != want {
+		t.Errorf("born in %d of %d groups:\n%s", got, want, said.String())
+	}
+	same := func() {
+		t.Helper()
+		if after, err := os.ReadFile("/proc/thread-self/cgroup"); err != nil || string(after) != string(before) {
+			t.Errorf("the thread is now in\n%s, was in\n%s, %v", after, before, err)
+		}
+	}
+	same()
+	failed := errors.New("failed")
+	if err := home.Around(g, func() error { return failed }); err != failed {
+		t.Errorf("got %v", err)
+	}
+	same()
+	if err := g.Remove(); err != nil {
+		t.Error(err)
+	}
+	if len(home.tasks) > 0 {
+		if err := home.Around(g, func() error { return nil }); err == nil {
+			t.Error("entered a group that is gone")
+		}
+		same()
 	}
 }

@@ -11,8 +11,8 @@ import (
 // the program it is to become.
 //
 //	launcher                                   postern-jail
-//	  │ clone into the fresh group               │
-//	  │ join the v1 groups by pid                │ reads DocumentFD
+//	  │ clone into the fresh groups              │
+//	  │                                          │ reads DocumentFD
 //	  │ ── document, newline ──────────────────▶ │
 //	  │                                          │ the step table
 //	  │ ◀─ Failure on FailureFD, then exit 1 ─── │ a step failed
