@@ -476,3 +476,64 @@ func kill9(t *testing.T, pid int) {
 		t.Fatal(err)
 	}
 }
+
+// Names that something outside executes cannot be made where they are absent, and
+// what holds their place is gone from the workspace afterwards, however it ends.
+func TestServer_C070_AbsentNamesAreNotMade(t *testing.T) {
+	w := newWorld(t)
+	w.server("hostile", "hostile")
+	w.connect(w.a, "hostile", "sys")
+	names := []string{".git/config", ".git/hooks/pre-commit", ".envrc", ".mcp.json", ".vscode/tasks.json", ".claude/settings.json"}
+	left := func() []string {
+		var out []string
+		entries, err := os.ReadDir(w.a.workspace)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			if e.Name() != "secret.txt" && e.Name() != "calls.log" && e.Name() != "own" {
+				out = append(out, e.Name())
+			}
+		}
+		return out
+	}
+	attack := func() {
+		t.Helper()
+		r := w.open(w.a, aliceUID, "")
+		if got := r.sys(`{"op":"write","path":"/workspace/own"}`); got != "written" {
+			t.Errorf("its own file: %s", got)
+		}
+		for _, name := range names {
+			if got := r.sys(`{"op":"write","path":"/workspace/` + name + `"}`); !strings.HasPrefix(got, "refused") {
+				t.Errorf("%s was made: %s", name, got)
+			}
+			if got := r.sys(`{"op":"symlink","to":"own","path":"/workspace/` + name + `"}`); !strings.HasPrefix(got, "refused") {
+				t.Errorf("%s was linked: %s", name, got)
+			}
+		}
+		for _, name := range names {
+			if fi, err := os.Stat(filepath.Join(w.a.workspace, name)); err == nil && fi.Mode().IsRegular() && fi.Size() > 1 {
+				t.Errorf("%s holds %d bytes", name, fi.Size())
+			}
+		}
+	}
+	attack()
+	w.must("connection", "disable", w.a.id, "hostile")
+	until(t, "nothing is left after an orderly end", func() bool { return len(left()) == 0 })
+	w.must("connection", "enable", w.a.id, "hostile")
+	attack()
+	w.Kill9()
+	if err := w.Up(); err != nil {
+		t.Fatal(err)
+	}
+	attack() // and its end takes away what the killed one left
+	if err := w.Down(); err != nil {
+		t.Fatal(err)
+	}
+	if names := left(); len(names) != 0 {
+		t.Errorf("left in the workspace: %v", names)
+	}
+	if err := w.Up(); err != nil {
+		t.Fatal(err)
+	}
+}
