@@ -85,6 +85,7 @@ type Tree struct {
 	// v1 is controller → mount point; two controllers may share one.
 	v1      map[string]string
 	unified string // mount point, empty on v1
+	io      bool   // the unified hierarchy hands out io
 }
 
 // Open finds the hierarchies and makes the parent group in each. parent is
@@ -109,6 +110,7 @@ func open(mode Mode, parent string) (*Tree, error) {
 	switch mode {
 	case V2:
 		t.unified = mountpoint
+		t.io = delegated(mountpoint, "io")
 		// Making one group with every limit switches the controllers on along
 		// the path, or says which of them this place does not get.
 		probe := "postern-probe-" + strconv.Itoa(os.Getpid())
@@ -236,8 +238,14 @@ func (t *Tree) New(name string, limits spec.Limits) (_ *Group, err error) {
 		}
 	}
 	if t.mode == V2 {
-		g.manager, err = cgroup2.NewManager(t.unified, "/"+rel, resources(limits))
-		return g, err
+		r := resources(limits)
+		if t.io {
+			r.IO = &cgroup2.IO{} // asks for the controller; limitIO says how much
+		}
+		if g.manager, err = cgroup2.NewManager(t.unified, "/"+rel, r); err != nil || !t.io {
+			return g, err
+		}
+		return g, g.limitIO()
 	}
 	for _, c := range v1Controllers {
 		root, ok := t.v1[c]
