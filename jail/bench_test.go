@@ -31,8 +31,11 @@ func BenchmarkFirstByte(b *testing.B) {
 			return func() { cmd.Wait() }
 		}
 	}
-	ours := func(profile string) func(out *os.File) func() {
+	ours := func(profile string, protect []string) func(out *os.File) func() {
 		r := request(b, profile, "ids")
+		if r.Workspace != nil {
+			r.Workspace.Protect = protect
+		}
 		return func(out *os.File) func() {
 			r.Stdout = out
 			p, err := l.Launch(r)
@@ -51,8 +54,10 @@ func BenchmarkFirstByte(b *testing.B) {
 		{name: "bwrap", start: command(bwrap, "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup",
 			"--uid", "20001", "--gid", "20001", "--unshare-user", "--ro-bind", bench.probe, "/program", "--proc", "/proc", "--dev", "/dev",
 			"--tmpfs", "/tmp", "--new-session", "--die-with-parent", "--cap-drop", "ALL", "--", "/program", "ids")},
-		{name: "bridge", start: ours("bridge")},
-		{name: "static", start: ours("static")},
+		{name: "bridge", start: ours("bridge", nil)},
+		{name: "static", start: ours("static", DefaultProtect())},
+		// The same without names to hold in the workspace, which is what bubblewrap does.
+		{name: "static-open", start: ours("static", []string{})},
 	}
 	for b.Loop() {
 		for _, i := range rand.Perm(len(ways)) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
 
@@ -41,18 +42,15 @@ func (l *Launcher) Launch(r Request) (*Process, error) {
 	release := func() { l.forget(r.Name) }
 	undo = append(undo, func() { release() })
 
-	// The namespace for a workspace's ids takes a process to make, about as long
-	// as the group takes: both are made at once.
+	// The namespace for a workspace's ids takes a process to make, and holding names
+	// takes a disk; each takes about as long as the group. All are made at once.
 	var ns *os.File
 	var nsErr, heldErr error
-	mapped := make(chan struct{})
-	go func() {
-		defer close(mapped)
-		ns, nsErr = l.identities(r)
-	}()
+	var making sync.WaitGroup
+	making.Go(func() { ns, nsErr = l.identities(r) })
+	making.Go(func() { p.release, heldErr = l.held.occupy(r.Workspace) })
 	p.group, err = l.tree.New(r.Name, r.Limits)
-	p.release, heldErr = l.held.occupy(r.Workspace)
-	if <-mapped; ns != nil {
+	if making.Wait(); ns != nil {
 		defer ns.Close()
 	}
 	if heldErr == nil {
