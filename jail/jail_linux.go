@@ -20,6 +20,8 @@
 //     removed; only then may the uid be leased again.
 //   - jail-6: the program has the environment and the descriptors that profile
 //     and request name, and no others.
+//   - jail-7: no jail makes, changes or replaces a protected name of a workspace;
+//     when somebody outside replaces one, which ends its protection, the jail ends.
 //
 // It knows nothing of MCP, projects or accounts (supervisor), and nothing of
 // the steps inside (jail/stage).

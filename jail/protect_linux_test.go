@@ -56,7 +56,7 @@ func names(t *testing.T, dir string) []string {
 
 // Names that are absent when a jail starts cannot be made by it, in any way; the
 // owner can; and what nobody used is gone with the jail.
-func TestC070_AbsentReservedNamesCannotBeMade(t *testing.T) {
+func TestJail7_C070_AbsentReservedNamesCannotBeMade(t *testing.T) {
 	l := launcher(t)
 	probes := []string{"write=/workspace/free", "mkdir=/workspace/dir", "write=/workspace/dir/.mcp.json"}
 	for _, name := range DefaultProtect() {
@@ -171,7 +171,7 @@ func TestPlaceholdersAreInNobodysWay(t *testing.T) {
 
 // A file renamed over a protected one, as git config does, takes the mount there
 // away in every jail: the kernel asks nobody. The jail ends.
-func TestAReplacedProtectedNameEndsTheJail(t *testing.T) {
+func TestJail7_AReplacedNameEndsTheJail(t *testing.T) {
 	l := launcher(t)
 	r := request(t, "static", "eof")
 	r.Workspace = reachable(t)
