@@ -76,6 +76,7 @@ var outside = map[string][]string{
 	"github.com/seccomp/libseccomp-golang":   {"jail/seccomp"},
 	"github.com/containerd/cgroups/v3":       {"jail/cgroup"},
 	"github.com/opencontainers/runc":         {"integration/oracle"},
+	"github.com/opencontainers/cgroups":      {"integration/oracle"},
 	"github.com/mark3labs/mcp-go":            {"integration/*"},
 	"github.com/modelcontextprotocol/go-sdk": {"integration/*"},
 	"github.com/go-json-experiment/json":     {"bridge/mcp", "bridge/wire", "supervisor/order", "supervisor/api", "jail/spec", "supervisor/workers", "supervisor/launch", "supervisor/registry", "supervisor/activity", "integration/*"}, // strict, wherever a peer's or a file's JSON is read

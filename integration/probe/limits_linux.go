@@ -26,16 +26,18 @@ func limitProbes() []probe {
 		{"X1-threads", "threads until refused", true, func(aim) answer {
 			for range manyTasks {
 				if e := thread(); e != 0 {
-					return done(e)
+					// The runtime has no thread left either: this is its last moment.
+					say("X1-threads", done(e))
+					call(unix.SYS_EXIT_GROUP, 0)
 				}
 			}
 			return answer{"OPEN", ""}
 		}},
 		{"X1-processes", "processes until refused", true, func(aim) answer {
-			var pids []int
+			var pids []uintptr
 			defer func() {
 				for _, p := range pids {
-					unix.Kill(p, unix.SIGKILL)
+					call(unix.SYS_KILL, p, uintptr(unix.SIGKILL))
 				}
 			}()
 			for range manyTasks {
@@ -48,7 +50,7 @@ func limitProbes() []probe {
 						unix.RawSyscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(&never)), 128, 0, 0, 0, 0)
 					}
 				}
-				pids = append(pids, int(pid))
+				pids = append(pids, pid)
 			}
 			return answer{"OPEN", ""}
 		}},
