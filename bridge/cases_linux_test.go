@@ -447,7 +447,9 @@ func TestC041_ACrashEndsTheCallsAtOnce(t *testing.T) {
 	}
 	c.call("3", "echo", `{}`) // starts a fresh one
 	c.want(`{"jsonrpc":"2.0","id":3,"result":{"content":[{"type":"text","text":"echo"}],"structuredContent":{}}}`)
-	if n := count[wire.Start](a); n != 2 {
+	// One for each instance, and the second once more where it reached the authority
+	// before the authority knew of the end.
+	if n := count[wire.Start](a); n != 2 && n != 3 {
 		t.Errorf("%d starts", n)
 	}
 	if got := calls(t, log); len(got) != 3 {

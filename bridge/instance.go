@@ -121,6 +121,7 @@ func (b *Bridge) newInstance(m wire.Started, fds []int) *instance {
 			default:
 			}
 		},
+		Ended: func() { b.forget(in) },
 	})
 	return in
 }
@@ -236,13 +237,18 @@ func (b *Bridge) report(in *instance, list upstream.Listing, err error) {
 	_ = b.link.tell(base)
 }
 
-// dropped makes room for a successor and asks the server to end.
-func (b *Bridge) dropped(in *instance) {
+// forget makes room for a successor.
+func (b *Bridge) forget(in *instance) {
 	b.mu.Lock()
 	if b.instances[in.conn] == in {
 		delete(b.instances, in.conn)
 	}
 	b.mu.Unlock()
+}
+
+// dropped makes room for a successor and asks the server to end.
+func (b *Bridge) dropped(in *instance) {
+	b.forget(in)
 	go in.srv.Close() // may wait for a stuck write
 }
 

@@ -53,6 +53,7 @@ type Config struct {
 	Stdin, Stdout, Stderr int            // Stderr may be -1
 	Version               string         // of Postern
 	Changed               func()         // the server says that its tools changed; must not wait
+	Ended                 func()         // no call can be made any more; told before the calls in flight are ended; may be nil
 	Lines                 *stream.Budget // for its long lines, with other servers; may be nil
 }
 
@@ -116,6 +117,11 @@ func (s *Server) Abandon() {
 	pending := s.pending
 	s.pending = nil
 	s.mu.Unlock()
+	// Whoever hears that a call has ended may make the next one at once: it must not
+	// find this server.
+	if s.cfg.Ended != nil {
+		s.cfg.Ended()
+	}
 	for _, f := range pending {
 		f.call.Answer(nil, 0, ErrExited)
 	}
