@@ -164,6 +164,13 @@ func (l *Launcher) Sweep() ([]string, error) {
 	})
 }
 
+// CheckProfile reports what no filter can be made of: a profile that asks for a
+// call that is refused to all.
+func CheckProfile(p spec.Profile) error {
+	_, err := seccomp.Compile(p)
+	return err
+}
+
 // programs returns the compiled filters of p.
 func (l *Launcher) programs(p spec.Profile) ([][]byte, error) {
 	// The digest is taken here and not from the profile: a wrong one would

@@ -4,11 +4,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"postern/jail/spec"
 	"postern/profiles"
 	"postern/refusal"
 	"postern/supervisor/api"
@@ -381,6 +383,19 @@ func TestCheck_EveryMistakeAtOnce(t *testing.T) {
 		UIDs: order.Range{First: 5, Count: 0}, Hosts: []order.Host{{ID: "h", UID: 1}, {ID: "h", UID: 2}}}
 	if got := len(c.Check()); got < 7 {
 		t.Errorf("%d mistakes: %v", got, c.Check())
+	}
+	all, err := profiles.Builtin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if errs := (Config{Profiles: all}).checkProfiles(); len(errs) > 0 {
+		t.Errorf("the built-in profiles: %v", errs)
+	}
+	bold := all["node"]
+	bold.Name, bold.Seccomp.Groups = "bold", append(slices.Clone(bold.Seccomp.Groups), spec.SyscallGroup{Name: "x", Reason: "x", Calls: []string{"ptrace"}})
+	all["bold"] = bold
+	if errs := (Config{Profiles: all}).checkProfiles(); len(errs) != 1 || !strings.Contains(errs[0].Error(), `"bold": ptrace is refused to every profile`) {
+		t.Errorf("a profile that asks for ptrace: %v", errs)
 	}
 	if errs := uidsInUse(order.Range{First: 0, Count: 1}); len(errs) == 0 {
 		t.Error("a range with root's uid touches nobody")

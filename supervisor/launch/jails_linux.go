@@ -17,6 +17,7 @@ import (
 	"postern/ids"
 	"postern/jail"
 	"postern/jail/spec"
+	"postern/profiles"
 	"postern/refusal"
 	"postern/supervisor/api"
 	"postern/supervisor/order"
@@ -61,6 +62,16 @@ func openLauncher(cfg Config, instance ids.Instance) (*jail.Launcher, error) {
 		return nil, err
 	}
 	return l, nil
+}
+
+// checkProfiles reports every profile whose filters cannot be made.
+func (c Config) checkProfiles() (out []error) {
+	for _, name := range profiles.Names(c.Profiles) {
+		if err := jail.CheckProfile(c.Profiles[name]); err != nil {
+			out = append(out, err)
+		}
+	}
+	return out
 }
 
 // tidyWait is how long the start waits for workspaces to be looked through. A file

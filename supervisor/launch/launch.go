@@ -38,6 +38,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -167,7 +168,7 @@ func refusedAs(err error, otherwise refusal.Code) *api.Refusal {
 // CheckFiles adds to Check what the files say: the users of this machine and, where
 // there are any, the facts. It changes nothing.
 func (c Config) CheckFiles() []error {
-	out := append(c.Check(), uidsInUse(c.UIDs)...)
+	out := slices.Concat(c.Check(), c.checkProfiles(), uidsInUse(c.UIDs))
 	f, err := (&factsFile{path: c.RootDir}).peek()
 	switch {
 	case errors.Is(err, os.ErrNotExist):

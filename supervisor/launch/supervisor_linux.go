@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -86,7 +87,7 @@ func open(cfg Config) (s *Supervisor, undo func(), err error) {
 			undo, err = func() {}, fmt.Errorf("%w: %w", ErrConfig, err)
 		}
 	}()
-	if err := errors.Join(append(cfg.Check(), uidsInUse(cfg.UIDs)...)...); err != nil {
+	if err := errors.Join(slices.Concat(cfg.Check(), cfg.checkProfiles(), uidsInUse(cfg.UIDs))...); err != nil {
 		return nil, undo, err
 	}
 	if err := SealDescriptors(); err != nil {
