@@ -111,9 +111,6 @@ var factors = []factor{
 		func(w *world) { w.grant(w.conn, class.Unmarked, "read_file") }, false},
 	{"the tool is gone", func(w *world) { w.probe(files, strings.Replace(catalogue, "read_file", "read_files", 1)) }, refusal.ToolChanged,
 		func(w *world) { w.probe(files, catalogue) }, false},
-	{"the last probe failed", func(w *world) {
-		w.do(w.reg().PutCatalogue(id[ids.Revision](files), w.now, "it crashed", nil))
-	}, refusal.ToolChanged, func(w *world) { w.probe(files, catalogue) }, false},
 	{"the definition is malformed", func(w *world) {
 		w.probe(files, strings.Replace(catalogue, `"inputSchema":{"type":"object","x":1e400}`, `"inputSchema":7`, 1))
 	}, refusal.ToolQuarantined, func(w *world) { w.probe(files, catalogue) }, false},
