@@ -38,6 +38,14 @@ check-fast: ## the tests that need no root, in under a minute
 check-long: ## posternd killed 200 times in the middle of launches, where make check does it 20 times (root)
 	CI=true POSTERN_KILL_ROUNDS=200 CGO_ENABLED=1 $(GO) test -count=1 -timeout=20m -run 'Launch7' ./supervisor/launch
 
+check-vm: ## what needs systemd and cgroup v2, in a virtual machine (Debian, root)
+	$(GO) vet -tags vm ./integration/vm
+	scripts/vm-check
+
+check-vm-short: ## the part of check-vm that CI runs
+	$(GO) vet -tags vm ./integration/vm
+	scripts/vm-check short
+
 fuzz: ## each fuzz target for FUZZTIME (20s)
 	FUZZTIME=$(FUZZTIME) scripts/fuzz
 

@@ -126,7 +126,7 @@ func TestInputAndOutputAreBounded(t *testing.T) {
 // less lives.
 func TestMemoryUsedUpEndsTheWholeGroup(t *testing.T) {
 	limits := some
-	limits.MemoryBytes = 64 << 20
+	limits.MemoryBytes = 32 << 20
 	g, dir := group(t, limits)
 	if got := strings.TrimSpace(file(t, dir, "memory.oom.group")); got != "1" {
 		t.Errorf("memory.oom.group is %q", got)
@@ -140,7 +140,7 @@ func TestMemoryUsedUpEndsTheWholeGroup(t *testing.T) {
 
 	// tail keeps what it will print last; the shell and the sleeper do nothing wrong
 	// and end all the same.
-	_, err := inside(t, g, `sleep 1000 & head -c 200000000 /dev/zero | tail -c 200000000 >/dev/null; echo survived; wait`)
+	_, err := inside(t, g, `sleep 1000 & head -c 80000000 /dev/zero | tail -c 80000000 >/dev/null; echo survived; wait`)
 	exit, ok := err.(*exec.ExitError)
 	if !ok || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
 		t.Errorf("the shell beside it ended with %v", err)
