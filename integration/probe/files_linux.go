@@ -115,6 +115,35 @@ func fileProbes() []probe {
 			}
 			return done(err)
 		}},
+		{"C070-F11-absent-file", "a configuration that a runtime outside obeys, where there was none", false, func(a aim) answer {
+			at := a["dir"] + "/.mcp.json"
+			fd, err := unix.Open(at, unix.O_CREAT|unix.O_WRONLY|unix.O_CLOEXEC, 0o644)
+			if err == nil {
+				unix.Close(fd)
+				unix.Unlink(at)
+			}
+			return done(err)
+		}},
+		{"C070-F11-absent-directory", "a directory that a runtime outside obeys, where there was none", false, func(a aim) answer {
+			at := a["dir"] + "/.claude"
+			defer unix.Rmdir(at)
+			if err := unix.Mkdir(at, 0o755); err != nil && err != unix.EEXIST { // where it is held there is one
+				return done(err)
+			}
+			return makes(at)
+		}},
+		{"C070-F11-absent-renamed", "the same by renaming", false, func(a aim) answer {
+			from, at := a["dir"]+"/harmless", a["dir"]+"/.vscode"
+			if err := unix.Mkdir(from, 0o755); err != nil {
+				return done(err)
+			}
+			defer unix.Rmdir(from)
+			err := unix.Rename(from, at)
+			if err == nil {
+				unix.Rmdir(at)
+			}
+			return done(err)
+		}},
 		{"F11-index", "git's index, which git must write", false, func(a aim) answer { return yes(makes(a["dir"] + "/.git")) }},
 		{"F12-core", "a core file may be written", false, func(aim) answer {
 			var l unix.Rlimit

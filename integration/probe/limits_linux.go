@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
 	"slices"
 	"strings"
 	"unsafe"
@@ -24,26 +25,28 @@ const (
 func limitProbes() []probe {
 	return []probe{
 		{"X1-threads", "threads until refused", true, func(aim) answer {
+			runtime.GOMAXPROCS(1)
 			for range manyTasks {
 				if e := thread(); e != 0 {
-					// The runtime has no thread left either: this is its last moment.
-					say("X1-threads", done(e))
-					call(unix.SYS_EXIT_GROUP, 0)
+					last("X1-threads", e)
 				}
 			}
 			return answer{"OPEN", ""}
 		}},
 		{"X1-processes", "processes until refused", true, func(aim) answer {
+			runtime.GOMAXPROCS(1)
 			var pids []uintptr
-			defer func() {
+			end := func() {
 				for _, p := range pids {
 					call(unix.SYS_KILL, p, uintptr(unix.SIGKILL))
 				}
-			}()
+			}
+			defer end()
 			for range manyTasks {
 				pid, _, e := unix.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
 				if e != 0 {
-					return done(e)
+					end()
+					last("X1-processes", e)
 				}
 				if pid == 0 {
 					for {
@@ -169,6 +172,13 @@ func limitProbes() []probe {
 			return info("goes on")
 		}},
 	}
+}
+
+// last answers and ends at once: where no task can be made the runtime cannot
+// make a thread either, and must not come to want one.
+func last(probe string, e unix.Errno) {
+	say(probe, done(e))
+	call(unix.SYS_EXIT_GROUP, 0)
 }
 
 // never is what nobody wakes.

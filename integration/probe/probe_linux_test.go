@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -80,7 +82,7 @@ func TestJ8_C053_C057_C058_C059_C060_C062_C065_C067_EveryProbeUnderEveryProfile(
 	permitted, hosts := reasons(t, "open.txt"), reasons(t, "hosts.txt")
 	refused := map[string]bool{} // by at least one profile
 	count := 0
-	l := launcher(t)
+	l, _ := launcher(t)
 	if err := aimed.Leak(); err != nil { // Open had closed them
 		t.Fatal(err)
 	}
@@ -136,6 +138,58 @@ func TestJ8_C053_C057_C058_C059_C060_C062_C065_C067_EveryProbeUnderEveryProfile(
 	unused(t, "hosts.txt", hosts)
 	t.Logf("in all: %d probes × %d profiles, %d refusals; of %d probes that some profile refuses, %d have a permitted twin, %d a reason why not",
 		len(probes), len(builtin), count, len(refused), twins, len(refused)-twins)
+}
+
+// A script whose interpreter is whoever runs it must not make postern-jail run
+// itself, privileged as it was, nor be a way to write it (CVE-2019-5736).
+func TestL1_TheLauncherIsNotTheInterpreter(t *testing.T) {
+	needsRoot(t)
+	builtin, err := profiles.Builtin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, init := launcher(t)
+	before, err := os.ReadFile(init)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pkg := shortDir(t)
+	if err := os.Chmod(pkg, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(shortDir(t), "probe")
+	if err := target.Build(program, "postern/integration/probe"); err != nil {
+		t.Fatal(err)
+	}
+	for name, interpreter := range map[string]string{"self": "/proc/self/exe", "other": spec.ProgramFile} {
+		if err := os.WriteFile(filepath.Join(pkg, name), []byte("#!"+interpreter+" -list\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, profile := range []string{"static", "node-spawn"} {
+		p := builtin[profile]
+		p.PackageExec = true
+		for script, starts := range map[string]bool{"self": false, "other": true} {
+			ws := t.TempDir()
+			if err := os.Chown(ws, target.Owner, target.Owner); err != nil {
+				t.Fatal(err)
+			}
+			out, end, err := launch(l, jail.Request{
+				Name: profile + "-" + script, Profile: p, UID: target.UID, GID: target.UID, Argv: []string{"/package/" + script},
+				Program: open(t, program), Package: open(t, pkg), Workspace: &jail.Workspace{Dir: open(t, ws), UID: target.Owner, GIDs: []uint32{target.Owner}},
+			}, jailWait)
+			var step *jail.StepError
+			switch {
+			case starts && (err != nil || out == "" && end.Code == 0):
+				t.Errorf("%s: the twin says %q and ends with %v, %v", profile, out, end, err)
+			case !starts && (!errors.As(err, &step) || step.Step != "exec" || step.Errno != syscall.EACCES):
+				t.Errorf("%s: %v, said %q; want EACCES of exec", profile, err, out)
+			}
+		}
+	}
+	if after, err := os.ReadFile(init); err != nil || !bytes.Equal(before, after) {
+		t.Errorf("postern-jail has changed: %v", err)
+	}
 }
 
 // jailed runs the prober under profile with every limit lowered to what it
@@ -297,7 +351,8 @@ func shortDir(t *testing.T) string {
 	return dir
 }
 
-func launcher(t *testing.T) *jail.Launcher {
+// launcher opens one, and returns the path of its postern-jail too.
+func launcher(t *testing.T) (*jail.Launcher, string) {
 	t.Helper()
 	init := filepath.Join(shortDir(t), "postern-jail")
 	if err := target.Build(init, "postern/cmd/postern-jail"); err != nil {
@@ -319,7 +374,7 @@ func launcher(t *testing.T) *jail.Launcher {
 			t.Error(err)
 		}
 	})
-	return l
+	return l, init
 }
 
 func open(t *testing.T, path string) *os.File {
