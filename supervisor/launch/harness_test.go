@@ -303,22 +303,9 @@ func (d *driver) next(keep func(order.Down) bool) (order.Down, []*os.File) {
 	d.c.SetReadDeadline(time.Now().Add(20 * time.Second))
 	oob := make([]byte, 256)
 	b := make([]byte, order.MaxMessage)
+	var files []*os.File
 	for {
-		n, oobn, _, _, err := d.c.ReadMsgUnix(b, oob)
-		if err != nil || n == 0 {
-			d.t.Fatalf("the relay ended: %v", err)
-		}
-		d.buf = append(d.buf, b[:n]...)
-		var files []*os.File
-		if oobn > 0 {
-			ms, _ := syscall.ParseSocketControlMessage(oob[:oobn])
-			for _, m := range ms {
-				fds, _ := syscall.ParseUnixRights(&m)
-				for _, fd := range fds {
-					files = append(files, os.NewFile(uintptr(fd), "passed"))
-				}
-			}
-		}
+		// Two messages may have come by one read: what is here goes first.
 		for {
 			line, rest, ok := bytes.Cut(d.buf, []byte("\n"))
 			if !ok {
@@ -335,6 +322,21 @@ func (d *driver) next(keep func(order.Down) bool) (order.Down, []*os.File) {
 		}
 		for _, f := range files {
 			f.Close()
+		}
+		files = nil
+		n, oobn, _, _, err := d.c.ReadMsgUnix(b, oob)
+		if err != nil || n == 0 {
+			d.t.Fatalf("the relay ended: %v", err)
+		}
+		d.buf = append(d.buf, b[:n]...)
+		if oobn > 0 {
+			ms, _ := syscall.ParseSocketControlMessage(oob[:oobn])
+			for _, m := range ms {
+				fds, _ := syscall.ParseUnixRights(&m)
+				for _, fd := range fds {
+					files = append(files, os.NewFile(uintptr(fd), "passed"))
+				}
+			}
 		}
 	}
 }
