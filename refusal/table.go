@@ -151,7 +151,7 @@ var rows = []Row{
 	{LimitCalls, 429, ExitTryAgain, Result, "Too many calls are in flight."},
 	{LimitStarts, 429, ExitTryAgain, Result, "The server was started too often; it is retried after a pause."},
 	{Busy, 503, ExitTryAgain, Result, "Postern is busy; try again."},
-	{StoreUnavailable, 503, ExitTryAgain, Result, "The call could not be recorded, so it was not made."},
+	{StoreUnavailable, 503, ExitTryAgain, Result, "It could not be recorded, so it was not done."},
 	{ServerUnavailable, 503, ExitTryAgain, Result, "The tool server could not be started."},
 	{ServerExited, 502, ExitFailed, Result, "The tool server ended during the call; whether the call had an effect is unknown."},
 	{ServerAnswer, 502, ExitFailed, Result, "The tool server's answer was malformed or too large and was not passed on."},

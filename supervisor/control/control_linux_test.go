@@ -273,6 +273,8 @@ func TestControl1_OnlyAHostMakesTasks(t *testing.T) {
 		{"root", api.TaskNewParams{Project: "shop"}, refusal.BadRequest},
 		{"a host", api.TaskNewParams{Project: "shop", ForUID: host}, refusal.BadRequest},
 		{"a jail's user", api.TaskNewParams{Project: "shop", ForUID: 1_800_000_063}, refusal.BadRequest},
+		{"a user the kernel cannot map", api.TaskNewParams{Project: "shop", ForUID: 65534}, refusal.BadRequest},
+		{"no user at all", api.TaskNewParams{Project: "shop", ForUID: 1<<32 - 1}, refusal.BadRequest},
 		{"an account without a role", api.TaskNewParams{Project: "shop", ForUID: other}, refusal.NotMember},
 		{"a viewer", api.TaskNewParams{Project: "shop", ForUID: viewer}, refusal.NotMember},
 		{"no such project", api.TaskNewParams{Project: "nothing", ForUID: owner}, refusal.NotFound},

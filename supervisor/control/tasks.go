@@ -67,10 +67,20 @@ func (a *actions) mint(t *registry.Task, uid uint32, g goodFor, dry bool) (minte
 	return minted{tok, now.Wall.Add(b.TTL).UnixMilli()}, err
 }
 
+// Uids that are no user: what the kernel shows for one it cannot map, and what the
+// system calls take for "leave it".
+const (
+	overflowUID = 65534
+	noUID       = 1<<32 - 1
+)
+
 // forUID checks the user a token is for: no root, no leased uid, no host.
 func (a *actions) forUID(uid uint32) error {
-	if uid == 0 {
+	switch uid {
+	case 0:
 		return api.Refuse(refusal.BadRequest, "A runtime does not run as root.")
+	case overflowUID, noUID:
+		return api.Refuse(refusal.BadRequest, "Uid %d is nobody's: the kernel shows it for who has none.", uid)
 	}
 	if _, host := a.reg.Root().HostOf(uid); host {
 		return api.Refuse(refusal.BadRequest, "Uid %d is a host's own.", uid)
