@@ -41,6 +41,12 @@ func TestMain(m *testing.M) {
 	}
 	status := m.Run()
 	os.RemoveAll(builtDir)
+	for _, pattern := range []string{"/sys/fs/cgroup/*/postern-launch-test", "/sys/fs/cgroup/postern-launch-test"} {
+		groups, _ := filepath.Glob(pattern)
+		for _, g := range groups {
+			os.Remove(g) // only an empty one goes
+		}
+	}
 	os.Exit(status)
 }
 
