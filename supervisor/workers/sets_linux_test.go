@@ -17,7 +17,7 @@ import (
 )
 
 // C140: fifty connections at once start exactly one bridge.
-func TestWorkers4_FiftyConnectionsStartOneBridge(t *testing.T) {
+func TestWorkers4_C140_FiftyConnectionsStartOneBridge(t *testing.T) {
 	r := newRig(t)
 	path := r.socket(shop)
 	r.event(func() { r.setUp = func(b *bridge) { b.mute = true } })
@@ -48,7 +48,7 @@ func TestWorkers4_FiftyConnectionsStartOneBridge(t *testing.T) {
 
 // C140: while another one ends it again and again, there is never more than one,
 // and nothing untracked at the end.
-func TestWorkers4_NeverMoreThanOneBridgeLivesWhileItIsEnded(t *testing.T) {
+func TestWorkers4_C140_NeverMoreThanOneBridgeLivesWhileItIsEnded(t *testing.T) {
 	r := newRig(t)
 	path := r.socket(shop)
 	var mu sync.Mutex
@@ -114,7 +114,7 @@ func TestWorkers4_NeverMoreThanOneBridgeLivesWhileItIsEnded(t *testing.T) {
 }
 
 // C121: fifty first calls to a server that does not run yet.
-func TestWorkers4_FiftyStartsStartOneServer(t *testing.T) {
+func TestWorkers4_C121_FiftyStartsStartOneServer(t *testing.T) {
 	r := newRig(t)
 	b, s := r.session(r.socket(shop), shop)
 	r.event(func() { r.onServer = func(order.LaunchServer) refusal.Code { return held } })
@@ -178,7 +178,7 @@ func TestWorkers4_ARefusedCallStartsNothing(t *testing.T) {
 
 // C122: a server that fails at its start is held back more and more, for all
 // sessions together, and says why.
-func TestWorkers4_AServerThatFailsIsHeldBack(t *testing.T) {
+func TestWorkers4_C122_AServerThatFailsIsHeldBack(t *testing.T) {
 	r := newRig(t)
 	path := r.socket(shop)
 	b, s := r.session(path, shop)
@@ -211,7 +211,7 @@ func TestWorkers4_AServerThatFailsIsHeldBack(t *testing.T) {
 }
 
 // C122, C125: how long starts are held back, by the numbers.
-func TestWorkers4_BackOffGrowsIsCappedAndIsForgottenAfterHealth(t *testing.T) {
+func TestWorkers4_C125_BackOffGrowsIsCappedAndIsForgottenAfterHealth(t *testing.T) {
 	var b backoff
 	at := time.Unix(1e9, 0)
 	starts := 0
@@ -370,7 +370,7 @@ func TestTheDeathOfABridgeEndsEverythingOfIt(t *testing.T) {
 	}
 }
 
-func TestAServerThatEndsIsStartedAgain(t *testing.T) {
+func TestC133_AServerThatEndsIsStartedAgain(t *testing.T) {
 	r := newRig(t)
 	b, s, inst := r.ready(r.socket(shop))
 	c, _ := b.admit(s, r.conn[shop], inst, "read_file")
