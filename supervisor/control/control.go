@@ -202,6 +202,15 @@ func (a *actions) pickProject(w Who, selector string) (registry.RootProject, err
 	return pick("project", selector, all, func(x registry.RootProject) string { return string(x.ID) }, func(x registry.RootProject) string { return x.Label })
 }
 
+// onlyProject is the filter of a listing: a project, or "" for all where none is named.
+func (a *actions) onlyProject(w Who, selector string) (ids.Project, error) {
+	if selector == "" {
+		return "", nil
+	}
+	p, err := a.pickProject(w, selector)
+	return p.ID, err
+}
+
 func (a *actions) pickServer(selector string) (registry.RootServer, error) {
 	var all []registry.RootServer
 	for _, x := range a.reg.Root().Servers {

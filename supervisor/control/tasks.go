@@ -261,13 +261,9 @@ func (a *actions) taskList(ctx context.Context, c *Call) (any, error) {
 	}
 	out := api.TaskListResult{Tasks: []api.TaskResult{}}
 	err = a.do(ctx, func() error {
-		var only ids.Project
-		if p.Project != "" {
-			proj, err := a.pickProject(c.Who, p.Project)
-			if err != nil {
-				return err
-			}
-			only = proj.ID
+		only, err := a.onlyProject(c.Who, p.Project)
+		if err != nil {
+			return err
 		}
 		for _, t := range a.reg.AllTasks() {
 			if (only == "" || t.Project == only) && a.seesTask(c.Who, t) {

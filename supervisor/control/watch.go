@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"time"
 
-	"postern/ids"
 	"postern/policy/class"
 	"postern/refusal"
 	"postern/supervisor/activity"
@@ -42,13 +41,9 @@ func (a *actions) ps(ctx context.Context, c *Call) (any, error) {
 	}
 	out := api.PsResult{Rows: []api.PsRow{}}
 	err = a.do(ctx, func() error {
-		var only ids.Project
-		if p.Project != "" {
-			proj, err := a.pickProject(c.Who, p.Project)
-			if err != nil {
-				return err
-			}
-			only = proj.ID
+		only, err := a.onlyProject(c.Who, p.Project)
+		if err != nil {
+			return err
 		}
 		for _, r := range rows {
 			if only != "" && r.Project != only || r.Project == "" && !c.Who.Root || r.Project != "" && !a.mayRead(c.Who, r.Project) {
@@ -147,12 +142,9 @@ func (a *actions) activity(ctx context.Context, c *Call) (any, error) {
 func (a *actions) page(ctx context.Context, w Who, project string, q store.Query, cur activity.Cursor) (api.ActivityResult, activity.Cursor, error) {
 	out := api.ActivityResult{Rows: []api.ActivityRow{}}
 	if err := a.do(ctx, func() error {
-		if project != "" {
-			proj, err := a.pickProject(w, project)
-			if err != nil {
-				return err
-			}
-			q.Project = proj.ID
+		var err error
+		if q.Project, err = a.onlyProject(w, project); err != nil {
+			return err
 		}
 		// Outcomes that still wait for a commit's company are part of what is asked for.
 		return a.Gate.Flush()
