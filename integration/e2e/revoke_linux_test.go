@@ -28,6 +28,11 @@ func TestNoCallSucceedsAfterARevocationReturned(t *testing.T) {
 	}
 	history := make([][]answered, callers)
 	var stop atomic.Bool
+	var answers atomic.Int64
+	more := func(n int64) {
+		from := answers.Load()
+		until(t, "callers are answered", func() bool { return answers.Load() >= from+n })
+	}
 	var wg sync.WaitGroup
 	for n := range callers {
 		r := w.connect(w.a, runtimeUID, tok).initialize()
@@ -35,6 +40,7 @@ func TestNoCallSucceedsAfterARevocationReturned(t *testing.T) {
 			for !stop.Load() {
 				sent := time.Now()
 				m := r.call("echo", `{}`)
+				answers.Add(1)
 				history[n] = append(history[n], answered{sent, time.Now(), m.outcome() == "ok"})
 				if o := m.outcome(); o != "ok" && o != "tool_not_granted" && o != "busy" && o != "call_cancelled" && o != "server_exited" {
 					t.Errorf("caller %d: %s", n, m.raw)
@@ -49,7 +55,7 @@ func TestNoCallSucceedsAfterARevocationReturned(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := span{from: time.Now()}
-		time.Sleep(5 * time.Millisecond) // lets callers run into the refusal
+		more(2 * callers) // one that each had sent before, and one that ran into the refusal
 		s.to = time.Now()
 		mu.Lock()
 		revoked = append(revoked, s)
@@ -57,7 +63,7 @@ func TestNoCallSucceedsAfterARevocationReturned(t *testing.T) {
 		if err := w.Call(api.ConnectionGrant, p, nil); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(5 * time.Millisecond)
+		more(callers)
 	}
 	stop.Store(true)
 	wg.Wait()
