@@ -12,6 +12,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"postern/jail/rootfs"
 )
 
 // A protected name is made read-only by a mount over it, and only what exists can
@@ -147,7 +149,7 @@ func hold(root int, name string, uid, gid int) error {
 
 // beneath opens a part of the workspace without following any link.
 func beneath(root int, name string, flags uint64) (int, error) {
-	return unix.Openat2(root, name, &unix.OpenHow{
+	return rootfs.Openat2(root, name, &unix.OpenHow{
 		Flags:   flags | unix.O_CLOEXEC | unix.O_NOFOLLOW,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
 	})

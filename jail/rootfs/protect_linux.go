@@ -22,7 +22,7 @@ import (
 // refuses to rename or remove a mount point (EBUSY), and without this a server
 // would rename .git away, make a new one and write its own hooks.
 func (r *Root) Protect(names []string) error {
-	root, err := unix.Openat2(r.fd, spec.WorkspaceDir[1:], &unix.OpenHow{
+	root, err := Openat2(r.fd, spec.WorkspaceDir[1:], &unix.OpenHow{
 		Flags: unix.O_PATH | unix.O_CLOEXEC | unix.O_DIRECTORY, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
 	})
 	if err != nil {
@@ -65,7 +65,7 @@ func (r *Root) Protect(names []string) error {
 
 // open opens a part of the workspace, without following a link anywhere.
 func open(root int, name string) (int, error) {
-	fd, err := unix.Openat2(root, name, &unix.OpenHow{
+	fd, err := Openat2(root, name, &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_CLOEXEC | unix.O_NOFOLLOW,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
 	})

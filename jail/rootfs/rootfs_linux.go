@@ -165,7 +165,7 @@ func (r *Root) Bind(b spec.Bind) (bool, error) {
 
 // source opens an absolute path of the host, without leaving it by a magic link.
 func (r *Root) source(p string) (int, *unix.Stat_t, error) {
-	fd, err := unix.Openat2(r.host, strings.TrimPrefix(p, "/"), &unix.OpenHow{
+	fd, err := Openat2(r.host, strings.TrimPrefix(p, "/"), &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS,
 	})
@@ -236,7 +236,7 @@ func (r *Root) parents(at string) (string, error) {
 // open opens name on the tmpfs itself: a lookup that would cross into another
 // mount, or follow a link, is refused.
 func (r *Root) open(name string) (int, error) {
-	return unix.Openat2(r.fd, name, &unix.OpenHow{
+	return Openat2(r.fd, name, &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_CLOEXEC | unix.O_NOFOLLOW,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV,
 	})

@@ -110,7 +110,7 @@ func (b *build) records() error {
 		{"thread-self/status", unix.O_RDONLY, &b.status},
 		{"self/oom_score_adj", unix.O_RDWR, &b.oom},
 	} {
-		fd, err := unix.Openat2(proc, f.name, &unix.OpenHow{
+		fd, err := rootfs.Openat2(proc, f.name, &unix.OpenHow{
 			Flags:   f.flags | unix.O_CLOEXEC,
 			Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_MAGICLINKS,
 		})
@@ -380,7 +380,7 @@ func (b *build) parent() error {
 }
 
 func (b *build) directory() error {
-	fd, err := unix.Openat2(unix.AT_FDCWD, b.doc.Dir, &unix.OpenHow{
+	fd, err := rootfs.Openat2(unix.AT_FDCWD, b.doc.Dir, &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
 	})

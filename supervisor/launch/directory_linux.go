@@ -48,7 +48,7 @@ func openWorkspace(path string, resolve bool) (*os.File, string, *api.Refusal) {
 	if !resolve {
 		how.Resolve |= unix.RESOLVE_NO_SYMLINKS
 	}
-	fd, err := unix.Openat2(unix.AT_FDCWD, path, how)
+	fd, err := openat2(unix.AT_FDCWD, path, how)
 	if err != nil {
 		if to, linkErr := os.Readlink(path); linkErr == nil {
 			return nil, "", api.Refuse(refusal.WorkspaceRefused, "%q is a symbolic link to %q; register the directory itself.", path, to)

@@ -233,7 +233,7 @@ func (c *copier) link(from, to int, name, here string) error {
 // another link can leave although its text does not. A dangling link is harmless.
 func (c *copier) checkLinks(root int) error {
 	for _, l := range c.links {
-		fd, err := unix.Openat2(root, l, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS})
+		fd, err := openat2(root, l, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS})
 		switch {
 		case err == nil:
 			unix.Close(fd)
@@ -283,7 +283,7 @@ func checkProgram(tree *os.File, v *Revision) ([]string, *api.Refusal) {
 		root, at = int(tree.Fd()), in
 		how.Resolve |= unix.RESOLVE_BENEATH
 	}
-	fd, err := unix.Openat2(root, at, &how)
+	fd, err := openat2(root, at, &how)
 	if err != nil {
 		return refuse("The executable %q is missing: %v.", program, err)
 	}
@@ -317,7 +317,7 @@ func checkProgram(tree *os.File, v *Revision) ([]string, *api.Refusal) {
 		if !ok || tree == nil {
 			continue
 		}
-		fd, err := unix.Openat2(int(tree.Fd()), in, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH})
+		fd, err := openat2(int(tree.Fd()), in, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH})
 		if err != nil {
 			warnings = append(warnings, fmt.Sprintf("argument %q is not in the package: %v", a, err))
 			continue

@@ -1,0 +1,18 @@
+package rootfs
+
+import "golang.org/x/sys/unix"
+
+// openTries bounds how often a lookup is repeated.
+const openTries = 128
+
+// Openat2 is openat2(2), repeated where the kernel could not tell whether ".." stayed
+// beneath the root: it answers EAGAIN when any rename or mount of the machine, also
+// somebody else's, falls into the lookup.
+func Openat2(dir int, name string, how *unix.OpenHow) (fd int, err error) {
+	for range openTries {
+		if fd, err = unix.Openat2(dir, name, how); err != unix.EAGAIN && err != unix.EINTR {
+			break
+		}
+	}
+	return fd, err
+}
