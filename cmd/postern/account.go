@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"os"
 	"os/user"
 	"strconv"
 	"strings"
@@ -24,6 +26,9 @@ func (a *app) accountCommand() *cobra.Command {
 		p := api.AccountAddParams{Name: args[0]}
 		for _, s := range uids {
 			uid, err := parseUID(s)
+			if err != nil && !cmd.Flags().Changed("uid") {
+				return usagef("%q is no user of this host; name its users with --uid", s)
+			}
 			if err != nil {
 				return err
 			}
@@ -39,6 +44,9 @@ func (a *app) accountCommand() *cobra.Command {
 		r, err := ask[api.AccountListResult](cmd.Context(), a, api.AccountList, struct{}{}, client.Options{})
 		if err != nil {
 			return err
+		}
+		if len(r.Accounts) == 0 {
+			a.hintNoAccount()
 		}
 		return a.show(r, func(t *table) {
 			t.row("NAME", "STATUS", "UIDS", "ACCOUNT")
@@ -82,6 +90,22 @@ func (a *app) accountCommand() *cobra.Command {
 		}}
 	a.changes(add, suspend, activate, del)
 	return a.group("account", "people: which users of this host are one account", add, ls, show, suspend, activate, del)
+}
+
+// whoIsEmpty says why an answer is empty to a person whom Postern does not know.
+func (a *app) whoIsEmpty(ctx context.Context, rows int) {
+	if rows > 0 || os.Geteuid() == 0 {
+		return
+	}
+	if r, err := ask[api.AccountListResult](ctx, a, api.AccountList, struct{}{}, client.Options{}); err == nil && len(r.Accounts) == 0 {
+		a.hintNoAccount()
+	}
+}
+
+func (a *app) hintNoAccount() {
+	if uid := os.Geteuid(); uid != 0 {
+		fmt.Fprintf(a.err, "no account belongs to uid %d; root adds it with: postern account add\n", uid)
+	}
 }
 
 // parseUID takes a number or the name of a user of this host.

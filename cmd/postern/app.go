@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -46,29 +47,54 @@ func (a *app) root() *cobra.Command {
 	root.PersistentFlags().BoolVar(&a.json, "json", false, "print one JSON document and nothing else")
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetFlagErrorFunc(flagError)
+	version := root.Flags().Bool("version", false, "print the version")
+	group := root.RunE
+	root.RunE = func(cmd *cobra.Command, args []string) error {
+		if *version && len(args) == 0 {
+			return a.version()
+		}
+		return group(cmd, args)
+	}
+	a.checkCompletion(root)
 	return root
+}
+
+// checkCompletion has the library's completion command refuse what it would
+// answer with its help and success.
+func (a *app) checkCompletion(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	completion, _, err := root.Find([]string{"completion"})
+	if err != nil || completion == root {
+		return
+	}
+	completion.Args, completion.RunE, completion.SuggestionsMinimumDistance = cobra.ArbitraryArgs, onlyHolds, 2
+	for _, shell := range completion.Commands() {
+		shell.Args = exactly()
+	}
 }
 
 // group is a command that only holds others.
 func (a *app) group(use, short string, subs ...*cobra.Command) *cobra.Command {
-	g := &cobra.Command{Use: use, Short: short, SuggestionsMinimumDistance: 2, Args: cobra.ArbitraryArgs}
-	g.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) == 0 {
-			var names []string
-			for _, sub := range cmd.Commands() {
-				if sub.IsAvailableCommand() {
-					names = append(names, sub.Name())
-				}
-			}
-			return usagef("a command is missing; one of: %s", strings.Join(names, ", "))
-		}
-		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-			return usagef("unknown command %q; did you mean %s?", args[0], strings.Join(near, " or "))
-		}
-		return usagef("unknown command %q", args[0])
-	}
+	g := &cobra.Command{Use: use, Short: short, SuggestionsMinimumDistance: 2, Args: cobra.ArbitraryArgs, RunE: onlyHolds}
 	g.AddCommand(subs...)
 	return g
+}
+
+// onlyHolds is what a command does that needs another one after it.
+func onlyHolds(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		var names []string
+		for _, sub := range cmd.Commands() {
+			if sub.IsAvailableCommand() {
+				names = append(names, sub.Name())
+			}
+		}
+		return usagef("a command is missing; one of: %s", strings.Join(names, ", "))
+	}
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		return usagef("unknown command %q; did you mean %s?", args[0], strings.Join(near, " or "))
+	}
+	return usagef("unknown command %q", args[0])
 }
 
 // changes adds the flags of a command that changes something.
@@ -99,11 +125,22 @@ func (u *usageError) Error() string { return u.text }
 
 func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
 
-// flagError says which flag was probably meant.
+// oneOf refuses a value that is none of the permitted ones, and names those.
+func oneOf(what, value string, permitted []string) error {
+	if slices.Contains(permitted, value) {
+		return nil
+	}
+	return usagef("%s is one of %s, not %q", what, list(permitted), value)
+}
+
+// flagError says which flag was probably meant, where one is unknown.
 func flagError(cmd *cobra.Command, err error) error {
-	var unknown interface{ GetSpecifiedName() string }
+	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) {
 		return usagef("%s", err)
+	}
+	if unknown.GetSpecifiedShortnames() != "" {
+		return usagef("%s%s", err, beforeCommand(cmd))
 	}
 	best, distance := "", 3
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
@@ -112,9 +149,17 @@ func flagError(cmd *cobra.Command, err error) error {
 		}
 	})
 	if best == "" {
-		return usagef("%s", err)
+		return usagef("%s%s", err, beforeCommand(cmd))
 	}
 	return usagef("%s; did you mean --%s?", err, best)
+}
+
+// beforeCommand is the likely cause where a command line holds another one.
+func beforeCommand(cmd *cobra.Command) string {
+	if strings.Contains(cmd.Use, " -- COMMAND") {
+		return "; put -- before COMMAND"
+	}
+	return ""
 }
 
 // edits counts the letters to add, drop or change between a and b.
@@ -208,7 +253,7 @@ func (a *app) progress(raw []byte) error {
 // show prints v for a program, or calls table for a person.
 func (a *app) show(v any, table func(t *table)) error {
 	if a.opts.DryRun {
-		fmt.Fprintln(a.err, "Dry run: nothing was changed. It would end like this:")
+		fmt.Fprintln(a.err, "Nothing was changed: this was a dry run.")
 	}
 	if a.json {
 		line, err := api.Encode(v)
@@ -228,7 +273,15 @@ func (a *app) show(v any, table func(t *table)) error {
 
 // done prints the outcome of a change, for a person one sentence.
 func (a *app) done(v any, format string, args ...any) error {
-	return a.show(v, func(t *table) { t.line(format, args...) })
+	return a.show(v, func(t *table) { t.line(a.would()+format, args...) })
+}
+
+// would stands before what a dry run did not do.
+func (a *app) would() string {
+	if a.opts.DryRun {
+		return "Without --dry-run: "
+	}
+	return ""
 }
 
 // report says what went wrong, once on each stream that someone reads, and
@@ -246,7 +299,11 @@ func (a *app) report(cmd *cobra.Command, err error) int {
 		fmt.Fprintf(a.err, "%s: %s (help: %s)\n", cmd.CommandPath(), clean(r.Error()), clean(r.Help))
 		return a.fail(cmd, r, row.Exit)
 	case errors.As(err, &u):
-		fmt.Fprintf(a.err, "%s: %s. See %q.\n", cmd.CommandPath(), clean(u.text), cmd.CommandPath()+" --help")
+		end := "."
+		if strings.HasSuffix(u.text, "?") {
+			end = ""
+		}
+		fmt.Fprintf(a.err, "%s: %s%s See %q.\n", cmd.CommandPath(), clean(u.text), end, cmd.CommandPath()+" --help")
 		return a.fail(cmd, api.Refuse(refusal.BadRequest, "%s", u.text), refusal.ExitUsage)
 	case errors.Is(err, context.Canceled):
 		fmt.Fprintf(a.err, "%s: interrupted; if this was a change, look whether it took effect.\n", cmd.CommandPath())

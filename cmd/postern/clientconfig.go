@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -8,6 +9,10 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"postern/ids"
+	"postern/supervisor/api"
+	"postern/supervisor/client"
 )
 
 // stanza is how one client wants a command written down.
@@ -55,6 +60,7 @@ func (a *app) clientConfig(cmd *cobra.Command, s stanza, project string) error {
 	if err != nil {
 		return err
 	}
+	a.noteBind(cmd.Context(), id)
 	program, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
@@ -77,6 +83,17 @@ func (a *app) clientConfig(cmd *cobra.Command, s stanza, project string) error {
 	fmt.Fprintf(a.err, "For %s:\n", s.file)
 	_, err = fmt.Fprint(a.out, text)
 	return err
+}
+
+// noteBind says beforehand that what is printed cannot work by itself. Where
+// nobody serves, or the project is not shown to this person, it says nothing.
+func (a *app) noteBind(ctx context.Context, id ids.Project) {
+	ctx, cancel := context.WithTimeout(ctx, completeTimeout)
+	defer cancel()
+	p, err := ask[api.ProjectShowResult](ctx, a, api.ProjectShow, api.Selected{Selector: string(id)}, client.Options{})
+	if err == nil && !p.PersonBind {
+		fmt.Fprintf(a.err, "person bind is off for this project: a runtime needs a token, or root runs: postern project set %s --person-bind on\n", id)
+	}
 }
 
 // jsonStanza is the shape of most clients.

@@ -43,6 +43,7 @@ func (a *app) connectCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "connect --project P [--token-fd N | --token-file F]", Short: "the command in a runtime's MCP configuration", Args: exactly()}
 	cmd.Flags().StringVar(&project, "project", "", "the `project`, by id or label")
 	cmd.Flags().IntVar(&fd, "token-fd", -1, "read the task token from this inherited `descriptor`")
+	cmd.Flags().Lookup("token-fd").DefValue = "0" // the help then names no default, and there is none
 	cmd.Flags().StringVar(&file, "token-file", "", "read the task token from this `file`")
 	cmd.RegisterFlagCompletionFunc("project", a.completeProjects)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

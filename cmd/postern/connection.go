@@ -2,10 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"postern/refusal"
 	"postern/supervisor/api"
 	"postern/supervisor/client"
 )
@@ -28,7 +32,7 @@ func (a *app) connectionCommand() *cobra.Command {
 
 	var tier string
 	grant := &cobra.Command{Use: "grant PROJECT SERVER TOOL…", Short: "grant exact tools (root)", ValidArgsFunction: a.completeConnections,
-		Long: "Grants exact tools, each with any argument: only the jail and the project's paths bound what it reaches."}
+		Long: "Grants exact tools, each with any argument: only the jail bounds what it reaches."}
 	grant.Flags().StringVar(&tier, "tier", "", "raise the `tier` of these tools: observe, reversible or destructive")
 	grant.Args = func(cmd *cobra.Command, args []string) error {
 		if len(args) < 3 {
@@ -38,8 +42,13 @@ func (a *app) connectionCommand() *cobra.Command {
 	}
 	grant.RunE = func(cmd *cobra.Command, args []string) error {
 		p := named(args)
-		p.Tier = tier
-		return a.widenConnection(cmd.Context(), api.ConnectionGrant, p, "granted "+list(p.Tools))
+		if p.Tier = tier; tier != "" {
+			if err := oneOf("--tier", tier, tierNames); err != nil {
+				return err
+			}
+		}
+		err := a.widenConnection(cmd.Context(), api.ConnectionGrant, p, "granted "+list(p.Tools))
+		return a.nearestTool(cmd.Context(), p, err)
 	}
 	revoke := &cobra.Command{Use: "revoke PROJECT SERVER [TOOL…]", Short: "revoke tools, or all of the connection's", ValidArgsFunction: a.completeConnections}
 	revoke.Args = func(cmd *cobra.Command, args []string) error { return both(cmd, args[:min(2, len(args))]) }
@@ -93,9 +102,49 @@ func (a *app) widenConnection(ctx context.Context, action api.Action, p api.Conn
 		return err
 	}
 	return a.show(r, func(t *table) {
-		t.line("%s", what)
-		connectionTable(t, r)
+		t.line(a.would()+"%s", what)
+		if !a.opts.DryRun { // its answer is the connection as it was
+			connectionTable(t, r)
+		}
+		for _, x := range r.Tools {
+			if slices.Contains(p.Tools, x.Tool) && (p.Tier == "destructive" || x.Tier == "destructive") {
+				t.line("%s is of tier destructive: it cannot be called until there are approvals (approval_required).", x.Tool)
+			}
+		}
 	})
+}
+
+// nearestTool adds to a refusal for a tool that the server does not offer which
+// one may have been meant.
+func (a *app) nearestTool(ctx context.Context, p api.ConnectionParams, err error) error {
+	var r *api.Refusal
+	if !errors.As(err, &r) || r.Code != refusal.NotFound {
+		return err
+	}
+	c, failed := ask[api.ConnectionResult](ctx, a, api.ConnectionShow, api.ConnectionParams{Project: p.Project, Server: p.Server}, client.Options{})
+	if failed != nil {
+		return err // the connection itself may be what is not there
+	}
+	offered := map[string]bool{}
+	for _, x := range c.Tools {
+		offered[x.Tool] = true
+	}
+	more := fmt.Sprintf("See postern connection show %s %s", p.Project, p.Server)
+	for _, name := range p.Tools {
+		best, distance := "", 4
+		for _, x := range c.Tools {
+			if d := edits(name, x.Tool); !offered[name] && d < distance {
+				best, distance = x.Tool, d
+			}
+		}
+		if best != "" {
+			more = fmt.Sprintf("Did you mean %q? %s", best, more)
+			break
+		}
+	}
+	told := *r
+	told.Detail = strings.TrimSuffix(told.Detail, ".") + ". " + more + "."
+	return &told
 }
 
 func connectionRows(t *table, rows []api.ConnectionResult) {

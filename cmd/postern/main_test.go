@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -18,8 +19,11 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"postern/policy/class"
 	"postern/refusal"
 	"postern/supervisor/api"
+	"postern/supervisor/control"
+	"postern/supervisor/store"
 )
 
 var binary string // the built program, under the name it is installed with
@@ -400,5 +404,59 @@ func TestNotRoot(t *testing.T) {
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || exit.ExitCode() != refusal.ExitNotAllowed || !bytes.Contains(out, []byte(`"code":"not_permitted"`)) || !bytes.Contains(exit.Stderr, []byte("run this as root")) {
 		t.Fatalf("%v %s", err, out)
+	}
+}
+
+// Whom Postern does not know is told so beside an empty answer; whom it knows is not.
+func TestAnEmptyAnswerToSomebodyUnknown(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("another user is needed")
+	}
+	for want, accounts := range map[int]string{1: `{"result":{"accounts":[]}}`, 0: `{"result":{"accounts":[{"name":"ana"}]}}`} {
+		dir, err := os.MkdirTemp("", "p")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer os.RemoveAll(dir)
+		_, stop, err := serveFake(dir, map[api.Action][]string{api.AccountList: {accounts}, api.ProjectList: {`{"result":{}}`}, api.Ps: {`{"result":{}}`}, api.Activity: {`{"result":{}}`}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stop()
+		if err := errors.Join(os.Chmod(dir, 0o755), os.Chmod(filepath.Join(dir, "control.sock"), 0o666)); err != nil {
+			t.Fatal(err)
+		}
+		for _, args := range [][]string{{"project", "list"}, {"ps"}, {"activity"}, {"account", "list"}} {
+			cmd := exec.Command(binary, append([]string{"--run-dir", dir}, args...)...)
+			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 31234, Gid: 31234}}
+			var errs bytes.Buffer
+			cmd.Stderr = &errs
+			if err := cmd.Run(); err != nil {
+				t.Errorf("%q: %v", args, err)
+			}
+			if got := strings.Count(errs.String(), "no account belongs to uid 31234; root adds it with: postern account add\n"); got != want {
+				t.Errorf("%q with %s: %q", args, accounts, errs.String())
+			}
+		}
+	}
+}
+
+// The values that the program names are those that are accepted: it may not
+// import who knows them, its test may.
+func TestTheNamedValuesAreAll(t *testing.T) {
+	var classes, tiers []string
+	for c := class.Class(1); c.String() != ""; c++ {
+		classes = append(classes, c.String())
+	}
+	for _, x := range []class.Tier{class.Observe, class.Reversible, class.Destructive} {
+		tiers = append(tiers, x.String())
+	}
+	if !slices.Equal(classes, classNames) || !slices.Equal(tiers, tierNames) || activityMax != control.MaxActivity {
+		t.Errorf("%q %q %d", classes, tiers, control.MaxActivity)
+	}
+	for _, s := range activityStates {
+		if _, ok := store.ParseState(s); !ok {
+			t.Errorf("%q is no state", s)
+		}
 	}
 }

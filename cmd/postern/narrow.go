@@ -16,7 +16,7 @@ func (a *app) narrow(ctx context.Context, action api.Action, params any, what st
 		return err
 	}
 	return a.show(r, func(t *table) {
-		t.line("%s; sessions closed: %d, bridges that confirmed: %d, bridges killed: %d", what, r.Sessions, r.Fenced, r.Killed)
+		t.line(a.would()+"%s; sessions closed: %d, bridges that confirmed: %d, bridges killed: %d", what, r.Sessions, r.Fenced, r.Killed)
 		if r.Note != "" {
 			t.line("%s", strings.TrimSpace(r.Note))
 		}

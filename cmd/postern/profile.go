@@ -203,7 +203,11 @@ func profileTable(t *table, d profileDocument) {
 	t.row("descriptors", d.Nofile)
 	t.row("greatest file", size(d.FsizeBytes))
 	t.row("/tmp", fmt.Sprintf("%s, %d files", size(d.TmpBytes), d.TmpInodes))
-	t.row("/dev/shm", size(d.ShmBytes))
+	if d.ShmBytes > 0 {
+		t.row("/dev/shm", size(d.ShmBytes))
+	} else {
+		t.row("/dev/shm", "none")
+	}
 	t.row("stopped", fmt.Sprintf("after %s without a call, given %s to end", d.Idle, d.StopGrace))
 	t.row("must answer within", d.StartTimeout)
 	t.row("landlock", fmt.Sprintf("ABI %d", d.LandlockABI))

@@ -36,6 +36,7 @@ func (a *app) projectCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		a.whoIsEmpty(cmd.Context(), len(r.Projects))
 		return a.show(r, func(t *table) {
 			t.row("LABEL", "PROJECT", "OWNER", "PERSON BIND", "PROFILE", "WORKSPACE")
 			for _, p := range r.Projects {
@@ -99,8 +100,11 @@ func (a *app) projectSetCommand() *cobra.Command {
 func (a *app) memberCommand() *cobra.Command {
 	var role string
 	add := &cobra.Command{Use: "add PROJECT ACCOUNT", Short: "let an account belong to a project (root)", Args: exactly("PROJECT", "ACCOUNT"), ValidArgsFunction: a.completeProjects}
-	add.Flags().StringVar(&role, "role", "member", "member or viewer")
+	add.Flags().StringVar(&role, "role", "member", "owner, member or viewer")
 	add.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := oneOf("--role", role, []string{"owner", "member", "viewer"}); err != nil {
+			return err
+		}
 		r, err := ask[api.MemberResult](cmd.Context(), a, api.MemberAdd, api.MemberParams{Project: args[0], Account: args[1], Role: role}, a.opts)
 		if err != nil {
 			return err

@@ -24,6 +24,7 @@ func (a *app) psCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		a.whoIsEmpty(cmd.Context(), len(r.Rows))
 		return a.show(r, func(t *table) {
 			t.row("KIND", "SERVER", "PROFILE", "UID", "PID", "STATE", "MEMORY", "CPU", "PIDS", "CALLS", "SESSIONS", "RESTARTS", "STARTED", "PROJECT", "LAST ERROR")
 			for _, p := range r.Rows {
@@ -35,6 +36,17 @@ func (a *app) psCommand() *cobra.Command {
 	return cmd
 }
 
+// activityMax is the most rows of a page, and what is given where none are asked for.
+const activityMax = 500
+
+var (
+	activityHead   = []any{"TIME", "STATE", "TOOL", "TOOK", "CODE", "COUNT", "PRINCIPAL", "CALL", "PROJECT"}
+	activityStates = []string{"admitted", "started", "completed", "failed", "cancelled", "denied", "unknown"}
+)
+
+// activityLine has the widths of what is of known width: ids, codes, states.
+const activityLine = "%-19s  %-9s  %-28s  %-8s  %-25s  %-5s  %-46s  %-40s  %s\n"
+
 func (a *app) activityCommand() *cobra.Command {
 	var p api.ActivityParams
 	var since string
@@ -42,12 +54,20 @@ func (a *app) activityCommand() *cobra.Command {
 		Long: "Shows calls, the newest first. With --follow they come as they happen, with --json one document a line."}
 	cmd.Flags().StringVar(&p.Project, "project", "", "only this `project`'s")
 	cmd.Flags().StringVar(&since, "since", "", "only from this `time` on: 2006-01-02T15:04:05Z, or as long ago as 10m")
-	cmd.Flags().StringVar(&p.State, "state", "", "only this `state`: admitted, started, completed, failed, cancelled, denied, unknown")
+	cmd.Flags().StringVar(&p.State, "state", "", "only this `state`: "+list(activityStates))
 	cmd.Flags().StringVar(&p.Cursor, "cursor", "", "go on where a former page ended")
-	cmd.Flags().IntVar(&p.Limit, "limit", 0, "rows of a page (0: the default)")
+	cmd.Flags().IntVar(&p.Limit, "limit", 0, fmt.Sprintf("rows of a page, at most %d, which is the default too", activityMax))
 	cmd.Flags().BoolVarP(&p.Follow, "follow", "f", false, "go on as calls happen, until interrupted")
 	cmd.RegisterFlagCompletionFunc("project", a.completeProjects)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if p.State != "" {
+			if err := oneOf("--state", p.State, activityStates); err != nil {
+				return err
+			}
+		}
+		if p.Limit < 0 || p.Limit > activityMax {
+			return usagef("--limit is at most %d and not negative, not %d", activityMax, p.Limit)
+		}
 		if since != "" {
 			from, err := parseSince(since, time.Now())
 			if err != nil {
@@ -62,8 +82,9 @@ func (a *app) activityCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		a.whoIsEmpty(cmd.Context(), len(r.Rows))
 		err = a.show(r, func(t *table) {
-			t.row("TIME", "STATE", "TOOL", "TOOK", "CODE", "COUNT", "PRINCIPAL", "CALL", "PROJECT")
+			t.row(activityHead...)
 			for _, x := range r.Rows {
 				t.row(activityCells(x)...)
 			}
@@ -91,6 +112,7 @@ func activityCells(x api.ActivityRow) []any {
 // follow prints rows as they come: columns of fixed width, for no one knows the
 // widest one to come. An interrupt is its ordinary end.
 func (a *app) follow(ctx context.Context, p api.ActivityParams) error {
+	begun := false
 	_, err := a.call(ctx, api.Activity, p, client.Options{}, func(raw []byte) error {
 		if a.json {
 			_, err := a.out.Write(append(append([]byte(nil), raw...), '\n'))
@@ -104,7 +126,13 @@ func (a *app) follow(ctx context.Context, p api.ActivityParams) error {
 		for i := range cells {
 			cells[i] = cell(cells[i])
 		}
-		_, err = fmt.Fprintf(a.out, "%-19s  %-9s  %-28s  %-8s  %-20s  %-4s  %-16s  %s  %s\n", cells...)
+		if !begun { // a refused follow leaves the output empty
+			begun = true
+			if _, err := fmt.Fprintf(a.out, activityLine, activityHead...); err != nil {
+				return err
+			}
+		}
+		_, err = fmt.Fprintf(a.out, activityLine, cells...)
 		return err
 	})
 	var r *api.Refusal

@@ -13,6 +13,13 @@ import (
 	"postern/supervisor/client"
 )
 
+// What may be declared of a tool.
+var (
+	classNames = []string{"filesystem.read", "filesystem.write", "process.execute", "network.read", "message.send", "device.read",
+		"device.execute", "memory.read", "memory.write", "runtime.inspect", "scheduling", "mcp.read", "mcp.write"}
+	tierNames = []string{"observe", "reversible", "destructive"}
+)
+
 // serverDocument is a registration with what its probe found. Registering and
 // probing are two requests to two sockets; a failed probe leaves a registration
 // that is true, so both outcomes are shown.
@@ -73,8 +80,8 @@ copy of --package DIR is mounted. ARGS are passed as they stand.`}
 	cmd.Flags().StringVar(&p.Package, "package", "", "`directory` to copy; the copy is what runs")
 	cmd.Flags().StringVar(&p.Scope, "scope", "project", "whose an instance is: project or task")
 	cmd.Flags().StringVar(&p.Credential, "credential", "none", "none or required")
-	cmd.Flags().StringArrayVar(&classes, "class", nil, "`TOOL=CLASS[,CLASS…]`; may be repeated")
-	cmd.Flags().StringArrayVar(&tiers, "tier", nil, "`TOOL=TIER` (observe, reversible, destructive); may be repeated")
+	cmd.Flags().StringArrayVar(&classes, "class", nil, "`TOOL=CLASS[,CLASS…]`; may be repeated; classes: "+list(classNames))
+	cmd.Flags().StringArrayVar(&tiers, "tier", nil, "`TOOL=TIER` ("+list(tierNames)+"); may be repeated")
 	cmd.MarkFlagDirname("package")
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		dash := cmd.ArgsLenAtDash()
@@ -104,6 +111,11 @@ copy of --package DIR is mounted. ARGS are passed as they stand.`}
 			if err != nil {
 				return err
 			}
+			for _, c := range strings.Split(class, ",") {
+				if err := oneOf("--class: the class of "+tool, c, classNames); err != nil {
+					return err
+				}
+			}
 			if p.Classes == nil {
 				p.Classes = map[string][]string{}
 			}
@@ -112,6 +124,9 @@ copy of --package DIR is mounted. ARGS are passed as they stand.`}
 		for _, s := range tiers {
 			tool, tier, err := pair("--tier", s)
 			if err != nil {
+				return err
+			}
+			if err := oneOf("--tier: the tier of "+tool, tier, tierNames); err != nil {
 				return err
 			}
 			if p.Tiers == nil {
@@ -160,10 +175,10 @@ func (a *app) register(cmd *cobra.Command, action api.Action, p api.ServerParams
 	switch {
 	case doc.ProbeRefusal != nil:
 		return &shown{status: refusal.Of(doc.ProbeRefusal.Code).Exit,
-			text: fmt.Sprintf("%s is registered, but its probe was refused: %s Repair it, then: postern server probe %s", p.Label, doc.ProbeRefusal.Error(), p.Label)}
+			text: fmt.Sprintf("%s is registered, but its probe was refused (%s). Repair it, then: postern server probe %s", p.Label, string(doc.ProbeRefusal.Code), p.Label)}
 	case doc.Catalogue != nil && doc.Catalogue.Error != "":
 		return &shown{status: refusal.ExitFailed,
-			text: fmt.Sprintf("%s is registered, but its probe failed: %s. Repair it, then: postern server probe %s", p.Label, doc.Catalogue.Error, p.Label)}
+			text: fmt.Sprintf("%s is registered, but its probe failed. Repair it, then: postern server probe %s", p.Label, p.Label)}
 	}
 	return nil
 }
@@ -203,7 +218,9 @@ func serverTable(t *table, d serverDocument) {
 	t.row("profile", d.Profile)
 	t.row("scope", d.Scope)
 	t.row("credential", d.Credential)
-	t.row("command", fmt.Sprintf("%q", d.Command))
+	for i, arg := range d.Command {
+		t.whole([]string{"command", "argument"}[min(i, 1)], arg)
+	}
 	if d.Package != "" {
 		t.row("package", d.Package)
 	}
@@ -228,6 +245,10 @@ func catalogueTable(t *table, c api.CatalogueResult) {
 	}
 	if c.Probed == 0 {
 		t.line("Not probed yet.")
+		return
+	}
+	if c.Error != "" && len(c.Tools) == 0 {
+		t.line("Probed %s, revision %s.", when(c.Probed), c.Revision)
 		return
 	}
 	t.line("Probed %s, revision %s, %d tools:", when(c.Probed), c.Revision, len(c.Tools))

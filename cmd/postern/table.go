@@ -32,6 +32,14 @@ func (t *table) row(cells ...any) {
 	fmt.Fprintln(t.w)
 }
 
+// whole writes a name and a value that is shown to its end.
+func (t *table) whole(name, value string) {
+	if value = clean(value); value == "" || strings.ContainsRune(value, ' ') && value[0] != '"' {
+		value = strconv.Quote(value)
+	}
+	fmt.Fprintf(t.w, "%s\t%s\n", cell(name), value)
+}
+
 // line writes one sentence; its string arguments are escaped.
 func (t *table) line(format string, args ...any) {
 	for i, arg := range args {

@@ -22,6 +22,7 @@ type delivery struct {
 
 func (d *delivery) flags(cmd *cobra.Command) {
 	cmd.Flags().IntVar(&d.fd, "token-fd", -1, "write the token to this inherited `descriptor` (3 or above)")
+	cmd.Flags().Lookup("token-fd").DefValue = "0" // the help then names no default, and there is none
 	cmd.Flags().BoolVar(&d.file, "token-file", false, "have the token put into a file only that user can read, and print its path")
 	cmd.Flags().DurationVar(&d.ttl, "ttl", 0, "how long the token may be used to connect (0: the default, 5m)")
 	cmd.Flags().IntVar(&d.bind, "binds", 0, "how often it may be used to connect (0: the default, once)")
@@ -53,7 +54,7 @@ func (a *app) taskCommand() *cobra.Command {
 	create.Flags().StringVar(&p.Project, "project", "", "the `project` it is bound to")
 	create.Flags().StringVar(&forUID, "for-uid", "", "the `user` whose runtime will connect, by uid or name")
 	create.Flags().StringVar(&p.Principal, "principal", "", "whom it acts for, as `CHANNEL:ID`")
-	create.Flags().StringVar(&p.Mode, "mode", "", "its `mode`")
+	create.Flags().StringVar(&p.Mode, "mode", "", "its `mode`: code, which is the default and the only one in this version")
 	create.RegisterFlagCompletionFunc("project", a.completeProjects)
 	create.RunE = func(cmd *cobra.Command, _ []string) error {
 		if p.Project == "" || forUID == "" {

@@ -7,27 +7,29 @@ import (
 )
 
 func (a *app) versionCommand() *cobra.Command {
-	return &cobra.Command{Use: "version", Short: "print the version", Args: exactly(), RunE: func(*cobra.Command, []string) error {
-		v := struct {
-			Version  string `json:"version"`
-			Revision string `json:"revision,omitempty"`
-			Modified bool   `json:"modified,omitempty"`
-			Go       string `json:"go"`
-		}{Version: "(devel)"}
-		if info, ok := debug.ReadBuildInfo(); ok {
-			v.Go = info.GoVersion
-			if info.Main.Version != "" {
-				v.Version = info.Main.Version
-			}
-			for _, s := range info.Settings {
-				switch s.Key {
-				case "vcs.revision":
-					v.Revision = s.Value
-				case "vcs.modified":
-					v.Modified = s.Value == "true"
-				}
+	return &cobra.Command{Use: "version", Short: "print the version", Args: exactly(), RunE: func(*cobra.Command, []string) error { return a.version() }}
+}
+
+func (a *app) version() error {
+	v := struct {
+		Version  string `json:"version"`
+		Revision string `json:"revision,omitempty"`
+		Modified bool   `json:"modified,omitempty"`
+		Go       string `json:"go"`
+	}{Version: "(devel)"}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		v.Go = info.GoVersion
+		if info.Main.Version != "" {
+			v.Version = info.Main.Version
+		}
+		for _, s := range info.Settings {
+			switch s.Key {
+			case "vcs.revision":
+				v.Revision = s.Value
+			case "vcs.modified":
+				v.Modified = s.Value == "true"
 			}
 		}
-		return a.show(v, func(t *table) { t.line("postern %s (%s)", v.Version, v.Go) })
-	}}
+	}
+	return a.show(v, func(t *table) { t.line("postern %s (%s)", v.Version, v.Go) })
 }
