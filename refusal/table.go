@@ -78,6 +78,7 @@ const (
 	ServerAnswer      Code = "server_answer_refused"
 	CallTimeout       Code = "call_timeout"
 	CallCancelled     Code = "call_cancelled"
+	CallRevoked       Code = "call_revoked"
 	Draining          Code = "draining"
 	Unreachable       Code = "supervisor_unreachable"
 	LayerMissing      Code = "layer_missing"
@@ -157,6 +158,7 @@ var rows = []Row{
 	{ServerAnswer, 502, ExitFailed, Result, "The tool server's answer was malformed or too large and was not passed on."},
 	{CallTimeout, 504, ExitFailed, Result, "The call took longer than its limit; whether it had an effect is unknown."},
 	{CallCancelled, 499, ExitFailed, Result, "The call was cancelled."},
+	{CallRevoked, 403, ExitFailed, Result, "What allowed this call was taken back while it ran; whether it had an effect is unknown."},
 	{Draining, 503, ExitTryAgain, ServerError, "Postern is draining and takes no new work."},
 	{Unreachable, 503, ExitUnreachable, ServerError, "The supervisor cannot be reached."},
 	{LayerMissing, 503, ExitFailed, Result, "This host cannot build the jail; see postern doctor."},

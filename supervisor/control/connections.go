@@ -35,6 +35,9 @@ func (a *actions) readiness(c *registry.Connected) (state, reason string) {
 	case len(c.Grants) == 0:
 		return "configured", "no tool is granted"
 	}
+	if why := a.Workers.Down(c.Project, c.ID); why != "" {
+		return "unavailable", "the server is down: " + why
+	}
 	return "ready", ""
 }
 

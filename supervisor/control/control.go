@@ -72,7 +72,9 @@ func told(err error) error {
 	if err == nil || errors.As(err, &r) || !errors.As(err, &c) {
 		return err
 	}
-	return api.Refuse(c, "%s", strings.TrimSuffix(err.Error(), ": "+c.Error()))
+	// The sentence is the table's and stands in the answer already.
+	detail := strings.TrimSuffix(strings.TrimSuffix(err.Error(), c.Error()), ": ")
+	return api.Refuse(c, "%s", detail)
 }
 
 // narrow runs a narrowing change on the loop and answers with what it cut. A dry
@@ -234,7 +236,13 @@ func (a *actions) pickConnection(w Who, p api.ConnectionParams) (registry.RootPr
 		}
 		all = append(all, c)
 	}
-	c, err := pick("connection", p.Server, all, func(c *registry.Connected) string { return string(c.ID) }, func(c *registry.Connected) string { return a.reg.Root().Servers[c.Server].Label })
+	// A label means what lives; a connection to a deleted server is named by its id.
+	c, err := pick("connection", p.Server, all, func(c *registry.Connected) string { return string(c.ID) }, func(c *registry.Connected) string {
+		if srv := a.reg.Root().Servers[c.Server]; !srv.Deleted {
+			return srv.Label
+		}
+		return ""
+	})
 	return proj, c, err
 }
 

@@ -147,6 +147,9 @@ func (r *Registry) Enable(id ids.Connection, on bool, at uint64) (Change, error)
 		if err := r.liveProject(c.Project); err != nil {
 			return Change{}, err
 		}
+		if srv := r.root.Servers[c.Server]; srv.Deleted {
+			return Change{}, refuse(refusal.ServerUnknown, "the registration of %q is deleted", srv.Label)
+		}
 	}
 	if c.Enabled == on {
 		return Change{}, nil
@@ -224,7 +227,10 @@ func (r *Registry) Grant(g Granting) (Change, error) {
 		return Change{}, refuse(refusal.BadRequest, "a grant names between 1 and %d tools", MaxTools)
 	}
 	srv := r.root.Servers[c.Server]
-	if srv.Deleted || srv.Current != c.Accepted {
+	switch {
+	case srv.Deleted:
+		return Change{}, refuse(refusal.ServerUnknown, "the registration of %q is deleted", srv.Label)
+	case srv.Current != c.Accepted:
 		return Change{}, refuse(refusal.ServerRevisionChanged, "server %q", srv.Label)
 	}
 	out := Change{Put: []store.Row{c.next()}}

@@ -94,7 +94,7 @@ func (w *Workers) raise(projects []ids.Project, most time.Duration, then func())
 func (w *Workers) reconsider(p ids.Project, out *Narrowed) {
 	r := w.gate.Reconsider(p)
 	for i, st := range r.Calls {
-		r.Calls[i].CancelSent = w.cancel(st.Set, st.Call, st.Code)
+		r.Calls[i].CancelSent = w.cancel(st.Set, st.Call, refusal.CallRevoked)
 	}
 	for _, s := range r.Sessions {
 		w.endSession(s.Set, s.Session, s.Code)

@@ -51,7 +51,7 @@ func TestWorkers3_ARevocationWaitsForTheFence(t *testing.T) {
 	r.mu.Lock()
 	cancels, order := slices.Clone(b.cancels), kinds(b.heard)
 	r.mu.Unlock()
-	if len(cancels) != 1 || cancels[0].Call != c || cancels[0].Code != refusal.ToolNotGranted {
+	if len(cancels) != 1 || cancels[0].Call != c || cancels[0].Code != refusal.CallRevoked {
 		t.Fatalf("%+v", cancels)
 	}
 	if i, j, k := slices.Index(order, "Admitted"), slices.Index(order, "Cancel"), slices.Index(order, "Fence"); !(0 <= i && i < j && j < k) {

@@ -15,16 +15,14 @@ import (
 // asked first what an admission would be asked, so that a refused call starts
 // nothing.
 func (w *Workers) start(s *set, m wire.Start) {
-	refuse := func(code refusal.Code, text string) {
-		w.tell(s, wire.NotStarted{Seq: m.Seq, Session: m.Session, Connection: m.Connection, Code: code, Text: clip(text)})
-	}
+	refuse := func(code refusal.Code, text string) { w.notStarted(s, m, code, text) }
 	if !s.sessions[m.Session] {
 		refuse(refusal.SessionEnded, "")
 		return
 	}
 	plan, code := w.gate.MayStart(s.key, m)
-	if code != "" {
-		refuse(code, "")
+	if code != "" { // the gate has recorded it
+		w.tell(s, wire.NotStarted{Seq: m.Seq, Session: m.Session, Connection: m.Connection, Code: code})
 		return
 	}
 	inst := s.insts[m.Connection]
@@ -63,6 +61,12 @@ func (w *Workers) start(s *set, m wire.Start) {
 	}, func(d order.Down, fds []int) { w.serverLaunched(inst, plan.StartMs, d, fds) })
 }
 
+// notStarted refuses a call for want of its server, and records that it was refused.
+func (w *Workers) notStarted(s *set, m wire.Start, code refusal.Code, text string) {
+	w.gate.Denied(s.key, wire.Denied{Session: m.Session, Code: code, Tool: m.Tool, RequestID: m.RequestID})
+	w.tell(s, wire.NotStarted{Seq: m.Seq, Session: m.Session, Connection: m.Connection, Code: code, Text: clip(text)})
+}
+
 func (w *Workers) serverLaunched(inst *instance, startMs int64, m order.Down, fds []int) {
 	defer closeAll(fds) // the bridge has its copies once they are sent
 	l, ok := m.(order.Launched)
@@ -77,7 +81,7 @@ func (w *Workers) serverLaunched(inst *instance, startMs int64, m order.Down, fd
 		waiting := inst.waiting
 		inst.waiting = nil
 		for _, m := range waiting {
-			w.tell(inst.set, wire.NotStarted{Seq: m.Seq, Session: m.Session, Connection: inst.conn, Code: code, Text: clip(text)})
+			w.notStarted(inst.set, m, code, text)
 		}
 		return
 	}

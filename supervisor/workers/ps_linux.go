@@ -92,7 +92,27 @@ func (w *Workers) rows(jails []order.JailRow) []Row {
 		}
 		out = append(out, r)
 	}
+	// A server that is down for a reason is shown too: that is when one looks.
+	for _, s := range w.sets {
+		for _, inst := range s.insts {
+			if inst.state == instIdle && inst.back.lastErr != "" {
+				out = append(out, Row{JailRow: order.JailRow{Kind: "server", Project: s.key.Project, Revision: inst.revision}, Connection: inst.conn,
+					State: "down", Calls: inst.calls, Restarts: inst.back.restarts, Sessions: len(s.sessions), LastError: inst.back.lastErr})
+			}
+		}
+	}
 	return out
+}
+
+// Down says why the server of a connection does not run, "" where it runs or was not
+// needed. It runs on the loop.
+func (w *Workers) Down(p ids.Project, conn ids.Connection) string {
+	for _, s := range w.sets {
+		if inst := s.insts[conn]; s.key.Project == p && inst != nil && inst.state == instIdle {
+			return inst.back.lastErr
+		}
+	}
+	return ""
 }
 
 // Counts is how much lives.
