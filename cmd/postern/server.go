@@ -75,12 +75,14 @@ func (a *app) registerCommand(verb, short string, action api.Action) *cobra.Comm
 		Long: short + `.
 
 COMMAND is absolute: a path of the system, or one under /package, where the
-copy of --package DIR is mounted. ARGS are passed as they stand.`}
+copy of --package DIR is mounted. ARGS are passed as they stand.
+
+Classes: ` + list(classNames[:5]) + ",\n" + list(classNames[5:10]) + ",\n" + list(classNames[10:]) + "."}
 	cmd.Flags().StringVar(&p.Profile, "profile", "", "the jail `profile`")
 	cmd.Flags().StringVar(&p.Package, "package", "", "`directory` to copy; the copy is what runs")
 	cmd.Flags().StringVar(&p.Scope, "scope", "project", "whose an instance is: project or task")
 	cmd.Flags().StringVar(&p.Credential, "credential", "none", "none or required")
-	cmd.Flags().StringArrayVar(&classes, "class", nil, "`TOOL=CLASS[,CLASS…]`; may be repeated; classes: "+list(classNames))
+	cmd.Flags().StringArrayVar(&classes, "class", nil, "`TOOL=CLASS[,CLASS…]`; may be repeated")
 	cmd.Flags().StringArrayVar(&tiers, "tier", nil, "`TOOL=TIER` ("+list(tierNames)+"); may be repeated")
 	cmd.MarkFlagDirname("package")
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
