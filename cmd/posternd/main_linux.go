@@ -57,7 +57,10 @@ func run(ctx context.Context, args []string, errw io.Writer) int {
 	json := os.Getenv("JOURNAL_STREAM") != "" // systemd keeps lines: it sets this
 	os.Clearenv()
 	cfg, check, status := configure(args, errw)
-	if status != 0 {
+	switch {
+	case status == helped:
+		return 0
+	case status != 0:
 		return status
 	}
 	if check {
@@ -86,6 +89,9 @@ func report(errw io.Writer, mistakes []error) int {
 	return refusal.ExitConfig
 }
 
+// helped is configure's status where only the usage was asked for.
+const helped = -1
+
 // configure reads flags, postern.yaml and the profiles. It reports every mistake of
 // them and starts nothing.
 func configure(args []string, errw io.Writer) (cfg launch.Config, check bool, status int) {
@@ -103,7 +109,7 @@ func configure(args []string, errw io.Writer) (cfg launch.Config, check bool, st
 	flags.BoolVar(&check, "check", false, "check the configuration and end")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
-			return cfg, check, 0
+			return cfg, check, helped
 		}
 		return cfg, check, refusal.ExitUsage
 	}

@@ -40,7 +40,7 @@ type demo struct {
 func main() {
 	up := flag.Bool("up", false, "set up, print how to connect, and wait")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	if err := run(ctx, *up); err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
@@ -57,7 +57,6 @@ func run(ctx context.Context, up bool) (err error) {
 	for _, line := range rig.Sweep() {
 		fmt.Println("left by a demo that was killed, removed:", line)
 	}
-	fmt.Println("installing the pinned servers (once) …")
 	modules, err := rig.NPM(repo, filepath.Join(repo, "out"))
 	if err != nil {
 		return err
@@ -162,8 +161,7 @@ func (d *demo) wait(ctx context.Context) error {
 	d.show("client-config", "--project", "demo", "--for", "claude")
 	fmt.Printf("\nBy hand:\n  setpriv --reuid %d --regid %d --clear-groups %s --run-dir %s connect --project demo\n  %s --run-dir %s ps\n\nCtrl-C ends it and removes everything.\n",
 		personUID, personUID, filepath.Join(d.rig.Bin, "postern"), d.rig.RunDir, filepath.Join(d.rig.Bin, "postern"), d.rig.RunDir)
-	<-ctx.Done()
-	return nil
+	return d.rig.Wait(ctx)
 }
 
 // connect starts postern connect as the person and speaks MCP through it.

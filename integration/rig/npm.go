@@ -29,6 +29,7 @@ func NPM(repo, dir string) (string, error) {
 	if have, err := os.ReadFile(filepath.Join(at, "installed.json")); err == nil && string(have) == string(want) {
 		return at, nil
 	}
+	fmt.Println("installing the pinned servers, once …")
 	if err := os.RemoveAll(at); err != nil {
 		return "", err
 	}

@@ -159,7 +159,13 @@ func Start(cfg Config) (*Rig, error) {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return nil, err
 	}
-	r := &Rig{Dir: dir, Bin: cfg.Bin, RootDir: filepath.Join(dir, "root"), StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"), cfg: cfg, Log: newTail()}
+	// The programs are copied to where every user of the tests can reach them: a clone
+	// may lie in a directory that is root's alone.
+	bin := filepath.Join(dir, "bin")
+	if err := copyBinaries(cfg.Bin, bin); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	r := &Rig{Dir: dir, Bin: bin, RootDir: filepath.Join(dir, "root"), StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"), cfg: cfg, Log: newTail()}
 	if r.cfg.UIDFirst == 0 {
 		// Ranges of 8192 above a base that no distribution uses, by process id.
 		r.cfg.UIDFirst = 1_900_000_000 + (os.Getpid()*16+len(filepath.Base(dir)))%2000*8192
@@ -181,6 +187,22 @@ func Start(cfg Config) (*Rig, error) {
 		return nil, fmt.Errorf("%w\n%s", err, r.Log)
 	}
 	return r, nil
+}
+
+func copyBinaries(from, to string) error {
+	if err := os.Mkdir(to, 0o755); err != nil {
+		return err
+	}
+	for _, name := range Binaries {
+		b, err := os.ReadFile(filepath.Join(from, name))
+		if err != nil {
+			return fmt.Errorf("%w; make build builds it", err)
+		}
+		if err := os.WriteFile(filepath.Join(to, name), b, 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func ensureUser() error {
@@ -226,6 +248,17 @@ func (r *Rig) Up() error {
 		}
 	}
 	return errors.New("the authority did not answer in time")
+}
+
+// Wait returns nil when ctx ends, or says how posternd ended before that.
+func (r *Rig) Wait(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-r.done:
+		r.done <- err
+		return fmt.Errorf("posternd (pid %d) ended: %v", r.PID(), err)
+	}
 }
 
 // PID is posternd's.
@@ -361,8 +394,15 @@ func sweep(bin string) []string {
 	dirs, _ := filepath.Glob("/tmp/postern-*/postern.yaml")
 	for _, f := range dirs {
 		dir := filepath.Dir(f)
-		if busy(dir) {
-			continue
+		if pid := serving(dir); pid != 0 {
+			if !orphan(pid) {
+				continue // somebody else's, alive
+			}
+			// Its driver was killed and left it alone.
+			syscall.Kill(pid, syscall.SIGTERM)
+			for end := time.Now().Add(StopWait); serving(dir) != 0 && time.Now().Before(end); {
+				time.Sleep(50 * time.Millisecond)
+			}
 		}
 		groups, _ := filepath.Glob("/sys/fs/cgroup/*/postern-rig/" + filepath.Base(dir))
 		if len(groups) > 0 {
@@ -382,13 +422,20 @@ func sweep(bin string) []string {
 // sweepUIDs is a range that no rig takes.
 const sweepUIDs = 1_890_000_000
 
-// busy tells whether a process works on the rig's directory.
-func busy(dir string) bool {
+// serving returns the process of the posternd that works on a rig's directory, 0 for none.
+func serving(dir string) int {
 	procs, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, p := range procs {
-		if b, err := os.ReadFile(p); err == nil && bytes.Contains(b, []byte("posternd")) && bytes.Contains(b, []byte(dir+"/")) {
-			return true
+		if b, err := os.ReadFile(p); err == nil && bytes.HasSuffix(bytes.SplitN(b, []byte{0}, 2)[0], []byte("/posternd")) && bytes.Contains(b, []byte(dir+"/")) {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(p)))
+			return pid
 		}
 	}
-	return false
+	return 0
+}
+
+// orphan tells whether a process has outlived whoever started it.
+func orphan(pid int) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	return err == nil && bytes.Contains(b, []byte("\nPPid:\t1\n"))
 }
