@@ -177,7 +177,11 @@ func TestJail5_FortyLaunchesAtOnceLeaveNothing(t *testing.T) {
 	warm := start(t, l, request(t, "static", "exit=0"))
 	gone(t, warm.Process)
 	var requests []Request
-	for range 40 {
+	many := 40
+	if testing.Short() {
+		many = 8 // on an emulated machine the last of forty would not be built in its time
+	}
+	for range many {
 		requests = append(requests, request(t, "static", "ids"))
 	}
 	before := leavings(t, l)
