@@ -137,8 +137,9 @@ func open(cfg Config) (s *Supervisor, undo func(), err error) {
 	if s.run, err = openRunDir(cfg.RunDir); err != nil {
 		return nil, undo, err
 	}
+	run := s.run // a rung that fails returns no s
 	stack = append(stack, func() {
-		if err := s.run.close(); err != nil {
+		if err := run.close(); err != nil {
 			cfg.Log.Error("the run directory was not emptied", keyError, err)
 		}
 	})
