@@ -42,7 +42,7 @@ check-vm: ## what needs systemd and cgroup v2, in a virtual machine (Debian, roo
 	$(GO) vet -tags vm ./integration/vm
 	scripts/vm-check
 
-check-vm-short: ## the part of check-vm that CI runs
+check-vm-short: ## the part of check-vm that takes a few minutes
 	$(GO) vet -tags vm ./integration/vm
 	scripts/vm-check short
 
