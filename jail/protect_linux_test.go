@@ -239,7 +239,7 @@ func TestPlaceholdersOfAKilledLauncherAreRemoved(t *testing.T) {
 // A protected name that is a symbolic link is one clear error that names it.
 func TestC069_AProtectedNameThatIsALinkIsNamed(t *testing.T) {
 	l := launcher(t)
-	for name, to := range map[string]string{".mcp.json": "../shared/.mcp", ".claude": "/nix/store/x", ".git": "real", ".envrc": "/dev/null"} {
+	for name, to := range map[string]string{".mcp.json": "../common/.mcp", ".claude": "/nix/store/x", ".git": "real", ".envrc": "/dev/null"} {
 		r := request(t, "static", "exit=0")
 		if err := os.Symlink(to, filepath.Join(r.Workspace.Dir.Name(), name)); err != nil {
 			t.Fatal(err)
