@@ -290,6 +290,14 @@ func (r *Rig) Down() error {
 // Close stops everything and removes the directories.
 func (r *Rig) Close() error {
 	err := r.Down()
+	if err != nil && len(r.groups()) > 0 {
+		// It was killed: what it left is found and removed by its next start, as always.
+		e := r.Up()
+		if e == nil {
+			e = r.Down()
+		}
+		err = errors.Join(err, e)
+	}
 	for _, pattern := range []string{"/sys/fs/cgroup/*/postern-rig", "/sys/fs/cgroup/postern-rig"} {
 		groups, _ := filepath.Glob(pattern)
 		for _, g := range groups {
@@ -347,14 +355,18 @@ func As(uid int) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
 }
 
+// groups are the rig's control groups that exist.
+func (r *Rig) groups() []string {
+	v1, _ := filepath.Glob("/sys/fs/cgroup/*/" + r.Cgroup())
+	v2, _ := filepath.Glob("/sys/fs/cgroup/" + r.Cgroup())
+	return append(v1, v2...)
+}
+
 // Left lists what a closed rig left behind: cgroups by name, mounts and processes
 // that mention its directory.
 func (r *Rig) Left() []string {
 	var left []string
-	base := filepath.Base(r.Dir)
-	roots, _ := filepath.Glob("/sys/fs/cgroup/*/postern-rig/" + base)
-	more, _ := filepath.Glob("/sys/fs/cgroup/postern-rig/" + base)
-	left = append(append(left, roots...), more...)
+	left = append(left, r.groups()...)
 	if b, err := os.ReadFile("/proc/self/mountinfo"); err == nil && bytes.Contains(b, []byte(r.Dir)) {
 		left = append(left, "a mount below "+r.Dir)
 	}

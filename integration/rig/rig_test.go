@@ -49,7 +49,20 @@ func TestRig1_CloseLeavesNothing(t *testing.T) {
 		t.Errorf("left behind: %v", left)
 	}
 
-	// What a killed rig leaves is removed by the next Sweep.
+	// One whose posternd was killed says so when it is closed, and leaves nothing either.
+	r, err = Start(Config{Bin: bin})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Kill9()
+	if err := r.Close(); err == nil {
+		t.Error("a posternd that was killed is not mentioned")
+	}
+	if left := r.Left(); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+
+	// What a killed driver leaves is removed by the next Sweep.
 	r, err = Start(Config{Bin: bin})
 	if err != nil {
 		t.Fatal(err)
