@@ -61,17 +61,6 @@ func (p *Process) Name() string { return p.name }
 // another process after Done.
 func (p *Process) Pid() int { return p.process.Pid }
 
-// CgroupID returns the id that PIDFD_GET_INFO tells of a peer from this jail,
-// 0 on a pure v1 host.
-func (p *Process) CgroupID() uint64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.removed {
-		return 0
-	}
-	return p.group.ID()
-}
-
 // Done is closed when the program has ended and Exit tells how.
 func (p *Process) Done() <-chan struct{} { return p.done }
 

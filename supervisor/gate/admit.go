@@ -91,7 +91,7 @@ func (g *Gate) Admit(set Set, m wire.Admit, running ids.Revision) Decision {
 				code = refusal.ServerUnavailable
 			}
 		}
-		g.deny(s, g.record(s, &k, conn, tool, m.RequestID, m.Digest, m.Size, code))
+		g.deny(s, g.record(&k, conn, tool, m.RequestID, m.Digest, m.Size, code))
 		return Decision{Code: code}
 	}
 	now := g.now()
@@ -99,7 +99,8 @@ func (g *Gate) Admit(set Set, m wire.Admit, running ids.Revision) Decision {
 	if limit <= 0 {
 		limit = DefaultCall
 	}
-	c := &call{rec: g.record(s, &k, conn, tool, m.RequestID, m.Digest, m.Size, ""), session: s, set: set, deadline: now.Add(limit)}
+	c := &call{rec: g.record(&k, conn, tool, m.RequestID, m.Digest, m.Size, ""), session: s, set: set, deadline: now.Add(limit)}
+	g.sign(s, &c.rec)
 	c.rec.ID = ids.New[ids.Call](now, g.rand())
 	g.open[c.rec.ID] = c
 	s.open++
@@ -125,7 +126,7 @@ func (g *Gate) MayStart(set Set, m wire.Start) (Plan, refusal.Code) {
 	}
 	k := g.question(s, m.Connection, m.Tool, "")
 	if v := policy.Decide(&g.facts); !v.Allow {
-		g.deny(s, g.record(s, &k, m.Connection, m.Tool, m.RequestID, "", 0, v.Code))
+		g.deny(s, g.record(&k, m.Connection, m.Tool, m.RequestID, "", 0, v.Code))
 		return Plan{}, v.Code
 	}
 	r := k.Revision
@@ -139,12 +140,10 @@ func (g *Gate) session(set Set, id ids.Session) *session {
 	return nil
 }
 
-// record fills in what a record says of a call. k may be of a foreign connection,
+// record fills in what a record says of a call; sign adds whose it is. k may be of a foreign connection,
 // and then says nothing.
-func (g *Gate) record(s *session, k *registry.Tool, conn ids.Connection, tool, requestID, digest string, size int64, code refusal.Code) store.Call {
-	t := s.task
-	c := store.Call{At: g.now().UnixNano(), Account: t.Account, Host: t.Host, Project: t.Project, Task: t.ID, Principal: t.Principal, Mode: t.Mode,
-		Session: s.id, Tool: tool, RequestID: activity.Shown(requestID, activity.MaxRequestID), ArgsSize: size, Code: code}
+func (g *Gate) record(k *registry.Tool, conn ids.Connection, tool, requestID, digest string, size int64, code refusal.Code) store.Call {
+	c := store.Call{Tool: tool, RequestID: activity.Shown(requestID, activity.MaxRequestID), ArgsSize: size, Code: code}
 	hex.Decode(c.ArgsDigest[:], []byte(digest))
 	if k.Connected != nil {
 		c.Connection, c.Revision, c.Classes = conn, k.Connected.Accepted, uint16(k.Classes)

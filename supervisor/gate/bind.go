@@ -29,10 +29,10 @@ type Bound struct {
 	Set     Set
 }
 
-// standing asks the rules about everything that is not a tool: the tool's factors
-// are filled in as if one were allowed, so that the same function decides.
-func (g *Gate) standing(t *registry.Task, p ids.Project, open bool) refusal.Code {
-	f := policy.Facts{Session: open, Recordable: true}
+// standing asks the rules about everything that is neither a tool nor the session:
+// those factors are filled in as if they allowed, so that the same function decides.
+func (g *Gate) standing(t *registry.Task, p ids.Project) refusal.Code {
+	f := policy.Facts{Session: true, Recordable: true}
 	g.reg.Facts(&f, t, p, "", "")
 	f.Connection, f.Granted, f.Pin, f.Tier = policy.ConnectionEnabled, true, policy.PinMatches, class.Observe
 	f.Accepted, f.Current, f.Running = "-", "-", "-"
@@ -75,7 +75,7 @@ func (g *Gate) bind(r BindRequest) (Bound, refusal.Code) {
 			return Bound{}, code
 		}
 	}
-	if code := g.standing(task, r.Project, true); code != "" {
+	if code := g.standing(task, r.Project); code != "" {
 		return Bound{}, code
 	}
 	live := 0
@@ -141,7 +141,7 @@ func (g *Gate) person(r BindRequest) (*registry.Task, refusal.Code) {
 // SessionLive tells whether a session may still be handed over.
 func (g *Gate) SessionLive(id ids.Session) bool {
 	s := g.sessions[id]
-	return s != nil && !s.ended && g.standing(g.reg.Task(s.task.ID), s.set.Project, true) == ""
+	return s != nil && !s.ended && g.standing(g.reg.Task(s.task.ID), s.set.Project) == ""
 }
 
 // SessionEnded ends a session. Its open calls keep their bridge's outcome.

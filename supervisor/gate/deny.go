@@ -12,10 +12,15 @@ import (
 
 // deny records one refused call of a session, folded with its like.
 func (g *Gate) deny(s *session, rec store.Call) {
+	g.sign(s, &rec)
+	g.folder.Deny(g.ledger, &rec)
+}
+
+// sign writes into a record whose it is and when.
+func (g *Gate) sign(s *session, rec *store.Call) {
 	t := s.task
 	rec.Account, rec.Host, rec.Project, rec.Task, rec.Principal, rec.Mode, rec.Session = t.Account, t.Host, t.Project, t.ID, t.Principal, t.Mode, s.id
 	rec.At = g.now().UnixNano()
-	g.folder.Deny(g.ledger, &rec)
 }
 
 // Denied records what a bridge's codec refused before it could be asked about.

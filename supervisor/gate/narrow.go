@@ -53,7 +53,7 @@ func (g *Gate) Reconsider(p ids.Project) Reconsidered {
 		if s.set.Project != p {
 			continue
 		}
-		if code := g.standing(g.reg.Task(s.task.ID), p, true); code != "" {
+		if code := g.standing(g.reg.Task(s.task.ID), p); code != "" {
 			out.Sessions = append(out.Sessions, Cut{Set: s.set, Session: id, Code: code})
 		}
 	}

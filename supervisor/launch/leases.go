@@ -38,9 +38,3 @@ func (l *leases) giveBack(uid uint32) {
 	defer l.mu.Unlock()
 	delete(l.taken, uid)
 }
-
-func (l *leases) count() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.taken)
-}
