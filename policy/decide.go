@@ -5,34 +5,86 @@ import (
 	"postern/refusal"
 )
 
-// rule is one question of a decision. It answers with the code that denies, "" where
-// it passes, and false where there is nothing to ask.
-type rule struct {
-	name string
-	ask  func(*Facts) (refusal.Code, bool)
+// rule is one question of a decision.
+type rule uint8
+
+// The rules, in the order in which Decide and Explain ask them.
+const (
+	ruleAccount rule = iota
+	ruleProject
+	ruleTask
+	ruleSession
+	ruleHost
+	ruleMember
+	ruleConnection
+	ruleRevision
+	ruleGrant
+	rulePin
+	rulePrincipal
+	ruleAccess
+	ruleMode
+	ruleProfile
+	ruleCredential
+	ruleApproval
+	ruleLimits
+	ruleRecord
+
+	rules
+)
+
+var ruleNames = [rules]string{"account", "project", "task", "session", "host", "member", "connection", "revision", "grant", "pin", "principal", "access policy",
+	"mode", "execution profile", "credential", "approval", "limits", "record"}
+
+// ask answers with the code that denies, "" where the rule passes, and false where
+// there is nothing to ask. It is a switch and no table of functions, through which
+// the facts would escape to the heap at each decision.
+func (r rule) ask(f *Facts) (refusal.Code, bool) {
+	switch r {
+	case ruleAccount:
+		return account(f), true
+	case ruleProject:
+		return project(f), true
+	case ruleTask:
+		return task(f), true
+	case ruleSession:
+		return unless(f.Session, refusal.SessionEnded), true
+	case ruleHost:
+		return host(f), true
+	case ruleMember:
+		return unless(f.Member, refusal.NotMember), true
+	case ruleConnection:
+		return connection(f), true
+	case ruleRevision:
+		return unless(f.Accepted != "" && f.Accepted == f.Current && f.Accepted == f.Running, refusal.ServerRevisionChanged), true
+	case ruleGrant:
+		return unless(f.Granted, refusal.ToolNotGranted), true
+	case rulePin:
+		return pin(f)
+	case rulePrincipal:
+		return unless(f.Principal, refusal.PrincipalRefused), true
+	case ruleAccess:
+		return unless(f.Ceiling == Allowed, refusal.AccessRefused), true
+	case ruleMode:
+		return unless(f.Mode == Allowed, refusal.ModeRefused), true
+	case ruleProfile:
+		return unless(f.Profile == Allowed, refusal.ProfileRefused), true
+	case ruleCredential:
+		return unless(f.Credential, refusal.CredentialMissing), true
+	case ruleApproval:
+		return unless(f.Tier == class.Observe || f.Tier == class.Reversible || f.Approved, refusal.ApprovalRequired), true
+	case ruleLimits:
+		return limits(f), true
+	case ruleRecord:
+		return unless(f.Recordable, refusal.StoreUnavailable), true
+	}
+	return refusal.Internal, true
 }
 
-// rules are asked in this order, which Decide and Explain share. A rule that is not
-// in the table does not exist.
-var rules = [...]rule{
-	{"account", account},
-	{"project", project},
-	{"task", task},
-	{"session", yes(func(f *Facts) bool { return f.Session }, refusal.SessionEnded)},
-	{"host", host},
-	{"member", yes(func(f *Facts) bool { return f.Member }, refusal.NotMember)},
-	{"connection", connection},
-	{"revision", yes(sameRevision, refusal.ServerRevisionChanged)},
-	{"grant", yes(func(f *Facts) bool { return f.Granted }, refusal.ToolNotGranted)},
-	{"pin", pin},
-	{"principal", yes(func(f *Facts) bool { return f.Principal }, refusal.PrincipalRefused)},
-	{"access policy", yes(func(f *Facts) bool { return f.Ceiling == Allowed }, refusal.AccessRefused)},
-	{"mode", yes(func(f *Facts) bool { return f.Mode == Allowed }, refusal.ModeRefused)},
-	{"execution profile", yes(func(f *Facts) bool { return f.Profile == Allowed }, refusal.ProfileRefused)},
-	{"credential", yes(func(f *Facts) bool { return f.Credential }, refusal.CredentialMissing)},
-	{"approval", yes(harmlessOrApproved, refusal.ApprovalRequired)},
-	{"limits", limits},
-	{"record", yes(func(f *Facts) bool { return f.Recordable }, refusal.StoreUnavailable)},
+func unless(holds bool, code refusal.Code) refusal.Code {
+	if holds {
+		return ""
+	}
+	return code
 }
 
 // Decide returns the verdict on f: the rules are asked in a fixed order, the
@@ -41,8 +93,8 @@ var rules = [...]rule{
 // their answers would tell a foreign tool from one that does not exist.
 func Decide(f *Facts) Verdict {
 	v := Verdict{Allow: true}
-	for i := range rules {
-		code, _ := rules[i].ask(f)
+	for r := range rules {
+		code, _ := r.ask(f)
 		if code == "" {
 			continue
 		}
@@ -67,12 +119,12 @@ type Answered struct {
 
 // Explain asks what Decide asks and tells every rule's answer, in order.
 func Explain(f *Facts) []Answered {
-	out := make([]Answered, 0, len(rules))
+	out := make([]Answered, 0, rules)
 	foreign := false
-	for i := range rules {
-		a := Answered{Rule: rules[i].name}
+	for r := range rules {
+		a := Answered{Rule: ruleNames[r]}
 		if !foreign {
-			a.Code, a.Asked = rules[i].ask(f)
+			a.Code, a.Asked = r.ask(f)
 		}
 		foreign = foreign || a.Code == refusal.ToolUnknown
 		out = append(out, a)
@@ -80,72 +132,58 @@ func Explain(f *Facts) []Answered {
 	return out
 }
 
-// yes makes a rule of a factor that either holds or denies with one code.
-func yes(holds func(*Facts) bool, code refusal.Code) func(*Facts) (refusal.Code, bool) {
-	return func(f *Facts) (refusal.Code, bool) {
-		if holds(f) {
-			return "", true
-		}
-		return code, true
-	}
-}
-
-func account(f *Facts) (refusal.Code, bool) {
+func account(f *Facts) refusal.Code {
 	switch f.Account {
 	case AccountActive:
-		return "", true
+		return ""
 	case AccountSuspended:
-		return refusal.AccountSuspended, true
+		return refusal.AccountSuspended
 	case AccountDeleted:
-		return refusal.AccountDeleted, true
+		return refusal.AccountDeleted
 	}
-	return refusal.AccountUnknown, true
+	return refusal.AccountUnknown
 }
 
-func project(f *Facts) (refusal.Code, bool) {
+func project(f *Facts) refusal.Code {
 	switch f.Project {
 	case ProjectLive:
-		return "", true
+		return ""
 	case ProjectDeleted:
-		return refusal.ProjectDeleted, true
+		return refusal.ProjectDeleted
 	case ProjectReplaced:
-		return refusal.ProjectReplaced, true
+		return refusal.ProjectReplaced
 	}
-	return refusal.ProjectUnknown, true
+	return refusal.ProjectUnknown
 }
 
-func task(f *Facts) (refusal.Code, bool) {
+func task(f *Facts) refusal.Code {
 	switch {
 	case f.Task == TaskLive && f.Bound:
-		return "", true
+		return ""
 	case f.Task == TaskEnded:
-		return refusal.TaskEnded, true
+		return refusal.TaskEnded
 	}
-	return refusal.TaskUnknown, true
+	return refusal.TaskUnknown
 }
 
-func host(f *Facts) (refusal.Code, bool) {
+func host(f *Facts) refusal.Code {
 	switch f.Host {
 	case HostAssigned:
-		return "", true
+		return ""
 	case HostNotAssigned:
-		return refusal.HostNotAssigned, true
+		return refusal.HostNotAssigned
 	}
-	return refusal.HostUnknown, true
+	return refusal.HostUnknown
 }
 
-func connection(f *Facts) (refusal.Code, bool) {
+func connection(f *Facts) refusal.Code {
 	switch f.Connection {
 	case ConnectionEnabled:
-		return "", true
+		return ""
 	case ConnectionDisabled:
-		return refusal.ConnectionDisabled, true
+		return refusal.ConnectionDisabled
 	}
-	return refusal.ToolUnknown, true
-}
-
-func sameRevision(f *Facts) bool {
-	return f.Accepted != "" && f.Accepted == f.Current && f.Accepted == f.Running
+	return refusal.ToolUnknown
 }
 
 func pin(f *Facts) (refusal.Code, bool) {
@@ -161,20 +199,16 @@ func pin(f *Facts) (refusal.Code, bool) {
 	return refusal.ToolChanged, true
 }
 
-func harmlessOrApproved(f *Facts) bool {
-	return f.Tier == class.Observe || f.Tier == class.Reversible || f.Approved
-}
-
-func limits(f *Facts) (refusal.Code, bool) {
+func limits(f *Facts) refusal.Code {
 	switch f.Limits {
 	case WithinLimits:
-		return "", true
+		return ""
 	case TooManyCalls:
-		return refusal.LimitCalls, true
+		return refusal.LimitCalls
 	case TooManyStarts:
-		return refusal.LimitStarts, true
+		return refusal.LimitStarts
 	case Draining:
-		return refusal.Draining, true
+		return refusal.Draining
 	}
-	return refusal.Busy, true
+	return refusal.Busy
 }

@@ -63,6 +63,9 @@ func TestA6_ExplainAndDecideNeverDiffer(t *testing.T) {
 			t.Fatalf("Explain %v, Decide %v for %+v", said, want, f)
 		}
 	})
+	if code, _ := rules.ask(&Facts{}); code == "" {
+		t.Error("what is no rule passes")
+	}
 	f := Facts{Tier: class.Observe}
 	if len(Explain(&f)) != len(inOrder) {
 		t.Fatal("the zero facts are not explained whole")
