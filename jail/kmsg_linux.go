@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"postern/jail/seccomp"
 )
 
 // Bounds of looking for the record of a filter's kill.
@@ -132,11 +134,18 @@ func callName(arch, nr uint64) string {
 	const x32 = 0x40000000
 	switch {
 	case arch == unix.AUDIT_ARCH_I386:
-		return fmt.Sprintf("32-bit call %d", nr)
+		return fmt.Sprintf("32-bit call %d", nr) + named(seccomp.CallName(seccomp.NameI386, nr))
 	case arch != unix.AUDIT_ARCH_X86_64:
 		return fmt.Sprintf("call %d of architecture %#x", nr, arch)
 	case nr >= x32:
-		return fmt.Sprintf("x32 call %d", nr-x32)
+		return fmt.Sprintf("x32 call %d", nr-x32) + named(seccomp.CallName(seccomp.NameX32, nr))
 	}
-	return fmt.Sprintf("call %d", nr)
+	return fmt.Sprintf("call %d", nr) + named(seccomp.CallName(seccomp.NameAMD64, nr))
+}
+
+func named(name string) string {
+	if name == "" {
+		return ""
+	}
+	return " (" + name + ")"
 }

@@ -75,6 +75,8 @@ const (
 	StoreUnavailable  Code = "store_unavailable"
 	ServerUnavailable Code = "server_unavailable"
 	ServerExited      Code = "server_exited"
+	ServerForbidden   Code = "server_forbidden_call"
+	ServerMemory      Code = "server_memory"
 	ServerAnswer      Code = "server_answer_refused"
 	CallTimeout       Code = "call_timeout"
 	CallCancelled     Code = "call_cancelled"
@@ -155,6 +157,8 @@ var rows = []Row{
 	{StoreUnavailable, 503, ExitTryAgain, Result, "It could not be recorded, so it was not done."},
 	{ServerUnavailable, 503, ExitTryAgain, Result, "The tool server could not be started."},
 	{ServerExited, 502, ExitFailed, Result, "The tool server ended during the call; whether the call had an effect is unknown."},
+	{ServerForbidden, 502, ExitFailed, Result, "The tool server made a system call that no jail allows, and was ended; whether the call had an effect is unknown."},
+	{ServerMemory, 502, ExitFailed, Result, "The tool server reached its memory limit, and was ended; whether the call had an effect is unknown."},
 	{ServerAnswer, 502, ExitFailed, Result, "The tool server's answer was malformed or too large and was not passed on."},
 	{CallTimeout, 504, ExitFailed, Result, "The call took longer than its limit; whether it had an effect is unknown."},
 	{CallCancelled, 499, ExitFailed, Result, "The call was cancelled."},

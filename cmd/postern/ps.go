@@ -40,12 +40,12 @@ func (a *app) psCommand() *cobra.Command {
 const activityMax = 500
 
 var (
-	activityHead   = []any{"TIME", "STATE", "TOOL", "TOOK", "CODE", "COUNT", "PRINCIPAL", "CALL", "PROJECT"}
+	activityHead   = []any{"TIME", "STATE", "TOOL", "TOOK", "CODE", "COUNT", "PRINCIPAL", "CALL", "PROJECT", "REASON"}
 	activityStates = []string{"admitted", "started", "completed", "failed", "cancelled", "denied", "unknown"}
 )
 
 // activityLine has the widths of what is of known width: ids, codes, states.
-const activityLine = "%-19s  %-9s  %-28s  %-8s  %-25s  %-5s  %-46s  %-40s  %s\n"
+const activityLine = "%-19s  %-9s  %-28s  %-8s  %-25s  %-5s  %-46s  %-40s  %-16s  %s\n"
 
 func (a *app) activityCommand() *cobra.Command {
 	var p api.ActivityParams
@@ -106,7 +106,7 @@ func activityCells(x api.ActivityRow) []any {
 	if x.Count > 1 {
 		count = fmt.Sprint(x.Count)
 	}
-	return []any{when(x.Time), x.State, x.Tool, took, x.Code, count, x.Principal, x.Call, cmp.Or(x.ProjectLabel, x.Project)}
+	return []any{when(x.Time), x.State, x.Tool, took, x.Code, count, x.Principal, x.Call, cmp.Or(x.ProjectLabel, x.Project), sentence(x.Reason)}
 }
 
 // follow prints rows as they come: columns of fixed width, for no one knows the

@@ -14,6 +14,12 @@ import (
 // cellMax bounds a cell in characters: a name may be long, a terminal is not.
 const cellMax = 80
 
+// sentenceMax bounds a cell that holds a reason: it is the last of its row.
+const sentenceMax = 240
+
+// sentence is text that is the last cell of a row.
+type sentence string
+
 // table writes aligned columns for a person.
 type table struct{ w *tabwriter.Writer }
 
@@ -57,8 +63,12 @@ func cell(v any) string {
 	if s == "" {
 		return "-"
 	}
-	if utf8.RuneCountInString(s) > cellMax {
-		s = string([]rune(s)[:cellMax-1]) + "…"
+	most := cellMax
+	if _, last := v.(sentence); last {
+		most = sentenceMax
+	}
+	if utf8.RuneCountInString(s) > most {
+		s = string([]rune(s)[:most-1]) + "…"
 	}
 	return s
 }

@@ -3,6 +3,7 @@ package e2e
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"postern/supervisor/api"
@@ -22,7 +23,7 @@ func TestAServerThatDoesNotStartIsSaidEverywhere(t *testing.T) {
 	if got := r.call("echo", `{}`); got.outcome() != "server_unavailable" {
 		t.Fatalf("%s", got.raw)
 	}
-	if row := w.records(w.a)[0]; row.State != "denied" || row.Code != "server_unavailable" || row.Tool != "echo" {
+	if row := w.records(w.a)[0]; row.State != "denied" || row.Code != "server_unavailable" || row.Tool != "echo" || !strings.Contains(row.Reason, ".mcp.json") {
 		t.Errorf("the record: %+v", row)
 	}
 	down := func() (api.PsRow, bool) {

@@ -345,7 +345,7 @@ func TestServer_BombsStayInTheirJail(t *testing.T) {
 	}
 	twin("the memory bomb")
 	rows := w.records(w.a)
-	if i := slices.IndexFunc(rows, func(r row) bool { return r.Code == "server_exited" }); i < 0 || rows[i].State != "unknown" {
+	if i := slices.IndexFunc(rows, func(r row) bool { return r.Code == "server_memory" }); i < 0 || rows[i].State != "unknown" || !strings.HasPrefix(rows[i].Reason, "the memory limit ended it (jal_") {
 		t.Errorf("the record of the memory bomb: %+v", rows[:3])
 	}
 	// Spinning and ignoring signals: the session ends, and everything with it.

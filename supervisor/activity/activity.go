@@ -38,6 +38,7 @@ type Record = store.Call
 const (
 	MaxRequestID = 128 // bytes, escaped
 	MaxTool      = 256 // bytes, escaped
+	MaxReason    = 512 // bytes, escaped
 )
 
 // Clean returns text with everything that is not printable ASCII or a plain
@@ -111,6 +112,7 @@ type line struct {
 	Code        string   `json:"code,omitzero"`
 	Count       int64    `json:"count"`
 	Incarnation uint64   `json:"incarnation"`
+	Reason      string   `json:"reason,omitzero"`
 }
 
 // Export writes records as JSON lines.
@@ -123,7 +125,7 @@ func Export(w io.Writer, records []Record) error {
 			Principal: Clean(r.Principal, MaxTool), Mode: Clean(r.Mode, MaxTool), Policy: Clean(r.Policy, 4*MaxTool), Session: string(r.Session),
 			Connection: string(r.Connection), Revision: string(r.Revision), Tool: Shown(r.Tool, MaxTool), Classes: class.Set(r.Classes).Strings(),
 			RequestID: Shown(r.RequestID, MaxRequestID), ArgsSize: r.ArgsSize, Ended: stamp(r.Ended), Size: r.Size, Micros: r.Micros,
-			Code: string(r.Code), Count: r.Count, Incarnation: r.Incarnation,
+			Code: string(r.Code), Count: r.Count, Incarnation: r.Incarnation, Reason: Shown(r.Reason, MaxReason),
 		}
 		if r.ArgsDigest != (store.Digest{}) {
 			l.ArgsDigest = hex.EncodeToString(r.ArgsDigest[:])

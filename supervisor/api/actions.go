@@ -335,7 +335,8 @@ type (
 		Ended        int64    `json:"ended,omitzero"`
 		Size         int64    `json:"size,omitzero"`
 		Code         string   `json:"code,omitempty"`
-		Count        int      `json:"count,omitzero"` // folded denials
+		Reason       string   `json:"reason,omitempty"` // why it ended so, or was not begun, in words
+		Count        int      `json:"count,omitzero"`   // folded denials
 		Cursor       string   `json:"cursor"`
 	}
 	ActivityResult struct {

@@ -99,7 +99,7 @@ func (g *Gate) Admit(set Set, m wire.Admit, running ids.Revision) Decision {
 	if limit <= 0 {
 		limit = DefaultCall
 	}
-	c := &call{rec: g.record(&k, conn, tool, m.RequestID, m.Digest, m.Size, ""), session: s, set: set, deadline: now.Add(limit)}
+	c := &call{rec: g.record(&k, conn, tool, m.RequestID, m.Digest, m.Size, ""), session: s, set: set, jail: m.Instance, deadline: now.Add(limit)}
 	g.sign(s, &c.rec)
 	c.rec.ID = ids.New[ids.Call](now, g.rand())
 	g.open[c.rec.ID] = c
@@ -153,6 +153,19 @@ func (g *Gate) record(k *registry.Tool, conn ids.Connection, tool, requestID, di
 		}
 	}
 	return c
+}
+
+// NotStarted records a call that was refused for want of its server, with the reason.
+// The reason may hold a server's own words.
+func (g *Gate) NotStarted(set Set, m wire.Start, code refusal.Code, reason string) {
+	s := g.session(set, m.Session)
+	if s == nil {
+		return
+	}
+	k := g.question(s, m.Connection, m.Tool, "")
+	rec := g.record(&k, m.Connection, m.Tool, m.RequestID, "", 0, code)
+	rec.Reason = activity.Clean(reason, activity.MaxReason)
+	g.deny(s, rec)
 }
 
 // resolve finds the tool that a runtime means by a name its bridge's view does not

@@ -21,7 +21,12 @@ func (g *Gate) Ended(set Set, m wire.Ended) error {
 	if c.set != set {
 		return fmt.Errorf("call %s is another bridge's", m.Call)
 	}
-	g.end(c, store.Outcome{State: stateOf(m.Outcome), At: g.now().UnixNano(), Size: m.Size, Micros: m.Micros, Code: m.Code})
+	o := store.Outcome{State: stateOf(m.Outcome), At: g.now().UnixNano(), Size: m.Size, Micros: m.Micros, Code: m.Code}
+	if m.Code == refusal.ServerExited {
+		g.endWith(c, c.jail, o)
+		return nil
+	}
+	g.end(c, o)
 	return nil
 }
 
@@ -37,11 +42,12 @@ func (g *Gate) Abandon(id ids.Call, code refusal.Code) {
 	}
 }
 
-// SetEnded ends every open call of a bridge that is gone as unknown.
-func (g *Gate) SetEnded(set Set, code refusal.Code) {
-	for id, c := range g.open {
+// SetEnded ends every open call of a bridge that is gone as unknown. jail is the
+// bridge's, where how it ended is still to be told; "" where it never ran.
+func (g *Gate) SetEnded(set Set, code refusal.Code, jail ids.Jail) {
+	for _, c := range g.open {
 		if c.set == set {
-			g.Abandon(id, code)
+			g.endWith(c, jail, store.Outcome{State: store.Unknown, At: g.now().UnixNano(), Code: code})
 		}
 	}
 }

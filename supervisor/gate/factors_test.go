@@ -158,7 +158,7 @@ var factors = []factor{
 		for w.g.OpenCalls() < MaxPerSession {
 			w.admitted("filling", w.ask(w.ses, w.conn, "list_dir"))
 		}
-	}, refusal.LimitCalls, func(w *world) { w.g.SetEnded(shopSet, refusal.ServerExited) }, true},
+	}, refusal.LimitCalls, func(w *world) { w.g.SetEnded(shopSet, refusal.ServerExited, "") }, true},
 }
 
 func TestGate2_EachFactorAloneRefusesAndItsTwinAdmits(t *testing.T) {
@@ -295,7 +295,7 @@ func TestGate2_LimitOfAConnectionAcrossSessions(t *testing.T) {
 		}
 	}
 	w.admitted("with room", w.ask(last, w.conn, "read_file"))
-	w.g.SetEnded(shopSet, refusal.ServerExited)
+	w.g.SetEnded(shopSet, refusal.ServerExited, "")
 	if w.g.OpenCalls() != 0 || len(w.g.perConn) != 0 || w.g.Busy(shopSet, w.conn) {
 		t.Fatalf("%d open, %v", w.g.OpenCalls(), w.g.perConn)
 	}

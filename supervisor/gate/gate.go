@@ -38,6 +38,8 @@ const (
 	MaxSessions      = 512                   // live sessions of one project
 	DefaultCall      = time.Minute           // limit of a call where the registration names none
 	EndedDelay       = 50 * time.Millisecond // outcomes wait so long for the next commit
+	FateWait         = 5 * time.Second       // outcomes of calls that died with a jail wait so long for how it ended
+	MaxFallen        = 4096                  // of them at a time; more are written down without
 )
 
 // Set names one bridge of a project: one ceiling. It separates processes and
@@ -72,6 +74,7 @@ type Gate struct {
 	sessions map[ids.Session]*session
 	byTask   map[ids.Task]map[ids.Session]*session
 	open     map[ids.Call]*call
+	fallen   fallen
 	perConn  map[connKey]int
 	admitted []*call // of the batch that is not durable yet
 	drift    map[ids.Connection]drift
@@ -101,6 +104,8 @@ type call struct {
 	rec      store.Call
 	session  *session
 	set      Set
+	jail     ids.Jail // its server's
+	fate     fate     // how that jail ended, where that is known already
 	deadline time.Time
 	warned   bool
 }
@@ -109,7 +114,7 @@ type call struct {
 func New(c Config) *Gate {
 	return &Gate{reg: c.Registry, store: c.Store, ledger: c.Store.Batch(), now: c.Now, instant: c.Instant, random: c.Random,
 		sessions: map[ids.Session]*session{}, byTask: map[ids.Task]map[ids.Session]*session{}, open: map[ids.Call]*call{}, perConn: map[connKey]int{},
-		drift: map[ids.Connection]drift{}}
+		drift: map[ids.Connection]drift{}, fallen: fallen{}}
 }
 
 // Registry is what the gate decides on. Only the loop's goroutine may use it.

@@ -90,7 +90,7 @@ func TestGate4_WhatIsForeignAnswersLikeWhatDoesNotExist(t *testing.T) {
 	if w.g.OpenCalls() != 2 {
 		t.Errorf("%d open", w.g.OpenCalls())
 	}
-	w.g.SetEnded(shopSet, refusal.ServerExited)
+	w.g.SetEnded(shopSet, refusal.ServerExited, "")
 	if w.g.OpenCalls() != 1 || w.g.Busy(shopSet, w.conn) || !w.g.Busy(set, conn) {
 		t.Error("the end of one set ended another's call")
 	}

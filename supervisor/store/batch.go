@@ -56,9 +56,9 @@ type closed struct {
 func (s *Store) Batch() *Batch { return &s.batch }
 
 const (
-	insertCall = `INSERT INTO calls VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
+	insertCall = `INSERT INTO calls VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
 	// An outcome is written once: what has ended stays as it is.
-	endCall       = `UPDATE calls SET change = ?, state = ?, ended = ?, size = ?, micros = ?, code = ? WHERE seq = ? AND state IN (1, 2)`
+	endCall       = `UPDATE calls SET change = ?, state = ?, ended = ?, size = ?, micros = ?, code = ?, reason = ? WHERE seq = ? AND state IN (1, 2)`
 	foldCall      = `UPDATE calls SET change = ?, count = ?, ended = ? WHERE seq = ? AND state = 6`
 	insertSession = `INSERT INTO sessions VALUES (?,?,?,?,?,?,0,'')`
 	endSession    = `UPDATE sessions SET ended = ?, reason = ? WHERE id = ? AND ended = 0`
@@ -192,7 +192,8 @@ func (b *Batch) write() error {
 		st.BindInt64(4, e.o.Size)
 		st.BindInt64(5, e.o.Micros)
 		st.BindText(6, string(e.o.Code))
-		if err := errors.Join(st.BindInt64(7, e.seq), st.Exec()); err != nil {
+		st.BindText(7, e.o.Reason)
+		if err := errors.Join(st.BindInt64(8, e.seq), st.Exec()); err != nil {
 			return err
 		}
 	}
@@ -263,7 +264,8 @@ func (b *Batch) writeCall(c *Call) error {
 	st.BindInt64(23, c.Micros)
 	st.BindText(24, string(c.Code))
 	st.BindInt64(25, c.Count)
-	return errors.Join(st.BindInt64(26, int64(c.Incarnation)), st.Exec())
+	st.BindInt64(26, int64(c.Incarnation))
+	return errors.Join(st.BindText(27, c.Reason), st.Exec())
 }
 
 // writeMark notes the first record that may be open, so that the next start reads

@@ -73,6 +73,7 @@ type Call struct {
 	Code        refusal.Code
 	Count       int64  // 1, or how many denials were folded into this record
 	Incarnation uint64 // of the authority that wrote it; set by the batch
+	Reason      string // why it ended so, or was not begun, in words; escaped and bounded by the writer of the record
 }
 
 // Outcome is how an open call ended.
@@ -82,6 +83,7 @@ type Outcome struct {
 	Size   int64
 	Micros int64
 	Code   refusal.Code
+	Reason string // in words; escaped and bounded by the writer of the record
 }
 
 // Session is one bound session, kept beside the bind that made it.

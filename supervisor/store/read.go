@@ -47,7 +47,7 @@ type Page struct {
 }
 
 const callColumns = `seq, change, id, at, account, host, project, task, principal, mode, session, connection, revision, tool, classes, policy,
-	request_id, args_digest, args_size, state, ended, size, micros, code, count, incarnation`
+	request_id, args_digest, args_size, state, ended, size, micros, code, count, incarnation, reason`
 
 // Calls answers q from what is durable. It may be called from any goroutine.
 func (s *Store) Calls(q Query) (Page, error) {
@@ -183,7 +183,7 @@ func readCall(r *sqlite3.Stmt) Call {
 		Revision: ids.Revision(r.ColumnText(12)), Tool: r.ColumnText(13), Classes: uint16(r.ColumnInt(14)), Policy: r.ColumnText(15),
 		RequestID: r.ColumnText(16), ArgsSize: r.ColumnInt64(18), State: State(r.ColumnInt(19)), Ended: r.ColumnInt64(20),
 		Size: r.ColumnInt64(21), Micros: r.ColumnInt64(22), Code: refusal.Code(r.ColumnText(23)), Count: r.ColumnInt64(24),
-		Incarnation: uint64(r.ColumnInt64(25)),
+		Incarnation: uint64(r.ColumnInt64(25)), Reason: r.ColumnText(26),
 	}
 	copy(c.ArgsDigest[:], r.ColumnRawBlob(17))
 	return c

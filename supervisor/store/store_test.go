@@ -638,3 +638,39 @@ func TestTheMemoryStoreAnswersTheSame(t *testing.T) {
 		t.Fatalf("%+v", p)
 	}
 }
+
+// Records of every schema that ever landed are read after the migration, and new ones written.
+func TestStore5_ActivityOfEveryLandedSchemaIsRead(t *testing.T) {
+	for n := 1; n < len(activitySchemas); n++ {
+		dir := stateDir(t)
+		old, err := openFile(filepath.Join(dir, ActivityFile), activitySchemas[:n])
+		if err != nil {
+			t.Fatal(err)
+		}
+		insert := `INSERT INTO calls (seq, change, id, at, account, host, project, task, principal, mode, session, connection, revision, tool, classes, policy,
+			request_id, args_digest, args_size, state, ended, size, micros, code, count, incarnation)
+			VALUES (1, 1, 'cal_x', 5, 'acc', 'local', 'prj', 'tsk', 'local:x', 'code', 'ses', 'con', 'rev', 'read', 1, 'p', '1', x'00', 3, 1, 0, 0, 0, '', 1, 1)`
+		if err := old.writer.Exec(insert); err != nil {
+			t.Fatal(err)
+		}
+		old.close()
+		s := open(t, dir)
+		if _, err := s.Recover(9); err != nil {
+			t.Fatal(err)
+		}
+		got := page(t, s, Query{})
+		if len(got.Calls) != 1 || got.Calls[0].ID != "cal_x" || got.Calls[0].State != Unknown || got.Calls[0].Reason != "" {
+			t.Fatalf("from schema %d: %+v", n, got.Calls)
+		}
+		c := call(2)
+		b := s.Batch()
+		b.Admit(c)
+		b.End(c.Seq, Outcome{State: Unknown, Code: refusal.ServerExited, Reason: "why"})
+		if err := b.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		if got := page(t, s, Query{Limit: 1}); got.Calls[0].Reason != "why" {
+			t.Fatalf("from schema %d: %+v", n, got.Calls)
+		}
+	}
+}

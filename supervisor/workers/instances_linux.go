@@ -63,7 +63,7 @@ func (w *Workers) start(s *set, m wire.Start) {
 
 // notStarted refuses a call for want of its server, and records that it was refused.
 func (w *Workers) notStarted(s *set, m wire.Start, code refusal.Code, text string) {
-	w.gate.Denied(s.key, wire.Denied{Session: m.Session, Code: code, Tool: m.Tool, RequestID: m.RequestID})
+	w.gate.NotStarted(s.key, m, code, text)
 	w.tell(s, wire.NotStarted{Seq: m.Seq, Session: m.Session, Connection: m.Connection, Code: code, Text: clip(text)})
 }
 

@@ -307,6 +307,7 @@ func (w *Workers) tick(now time.Time) {
 			}
 		}
 	}
+	w.gate.TickFates(now)
 	for _, s := range w.sets {
 		w.tickSet(s, now)
 	}

@@ -155,7 +155,7 @@ func (w *Workers) endSetWith(s *set, why string, code refusal.Code) {
 		w.gate.SessionEnded(session, why)
 	}
 	s.sessions = nil
-	w.gate.SetEnded(s.key, refusal.ServerExited)
+	w.gate.SetEnded(s.key, refusal.ServerExited, s.jail)
 	for _, inst := range s.insts {
 		w.stopInstance(inst, 0)
 	}
@@ -200,10 +200,12 @@ func (w *Workers) exited(x order.Exited) {
 	switch {
 	case o.inst != nil:
 		w.instanceGone(o.inst, how(x))
+		w.gate.JailEnded(x.Jail, codeOf(x), how(x)+" ("+string(x.Jail)+")")
 	case o.set != nil:
 		if !o.set.ended {
 			w.log.Warn("a bridge ended", "project", o.set.key.Project, "jail", x.Jail, "how", how(x))
 		}
 		w.endSet(o.set, how(x))
+		w.gate.JailEnded(x.Jail, "", "the bridge: "+how(x)+" ("+string(x.Jail)+")")
 	}
 }

@@ -32,6 +32,7 @@ import (
 
 	"postern/bridge/wire"
 	"postern/ids"
+	"postern/refusal"
 	"postern/supervisor/gate"
 	"postern/supervisor/order"
 )
@@ -226,6 +227,17 @@ func (b *binding) leave(uid uint32) {
 	if b.byUID[uid]--; b.byUID[uid] <= 0 {
 		delete(b.byUID, uid)
 	}
+}
+
+// codeOf is the code for calls that died with a tool server, "" where only its end is known.
+func codeOf(x order.Exited) refusal.Code {
+	switch {
+	case x.OOM:
+		return refusal.ServerMemory
+	case x.Filter:
+		return refusal.ServerForbidden
+	}
+	return ""
 }
 
 // how says in words how a jail ended.

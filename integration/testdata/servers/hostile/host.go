@@ -188,6 +188,10 @@ func (h *hostile) sys(m *rpc.Message) {
 	case "stderr":
 		os.Stderr.Write([]byte(strings.Repeat("e", a.N)))
 		say(nil, "shouted")
+	case "int80": // the 32-bit way into the kernel; the 64-bit one to the same call is its twin
+		say(nil, fmt.Sprint("returned ", int80(20)))
+	case "getpid":
+		say(nil, fmt.Sprint("returned ", syscall.Getpid()))
 	case "signal":
 		say(syscall.Kill(a.N, syscall.SIGKILL), "signalled")
 	case "procs":
