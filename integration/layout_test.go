@@ -22,6 +22,8 @@ var mayImport = map[string][]string{
 	"ids":     {},
 	"refusal": {},
 
+	"refusal/gen": {},
+
 	"policy/class":  {},
 	"policy":        {"policy/class"},
 	"policy/access": {"policy", "policy/class"},

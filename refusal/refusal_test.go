@@ -45,13 +45,18 @@ func TestRefusal1_EveryCodeHasOneCompleteRow(t *testing.T) {
 		if codes[r.Code] == "" {
 			t.Errorf("%s has a row and no constant", r.Code)
 		}
-		if r.HTTP < 400 || r.Exit < 1 || r.Sentence == "" || r.Code.Help() == "" {
+		if r.HTTP < 400 || r.Exit < 1 || r.Sentence == "" || r.Code.Help() == "" || len(r.Code.Advice()) < 20 {
 			t.Errorf("%s: incomplete row %+v", r.Code, r)
 		}
 	}
 	for c, name := range codes {
 		if !seen[c] {
 			t.Errorf("%s (%s) has no row", name, c)
+		}
+	}
+	for c := range advice {
+		if !seen[c] {
+			t.Errorf("%s has advice and no row", string(c))
 		}
 	}
 	if len(codes) < 50 {

@@ -73,6 +73,12 @@ func Refuse(c refusal.Code, format string, args ...any) *Refusal {
 	return &Refusal{Code: row.Code, Sentence: row.Sentence, Detail: fmt.Sprintf(format, args...), Help: row.Code.Help()}
 }
 
+// Missing refuses a name that means nothing the asker may see: what does not exist
+// and what is not theirs are answered alike.
+func Missing(c refusal.Code, what, selector string) *Refusal {
+	return Refuse(c, "No %s that you may see is called %.*q.", what, MaxSelector, selector)
+}
+
 // Action names what is asked.
 type Action string
 

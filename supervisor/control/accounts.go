@@ -46,7 +46,7 @@ func (a *actions) accountList(ctx context.Context, c *Call) (any, error) {
 func (a *actions) ownAccount(w Who, selector string) (registry.RootAccount, error) {
 	x, err := a.pickAccount(selector)
 	if !w.Root && (err != nil || x.ID != a.account(w).ID) {
-		return x, api.Refuse(refusal.NotFound, "There is no account %q.", selector)
+		return x, api.Missing(refusal.NotFound, "account", selector)
 	}
 	return x, err
 }

@@ -160,10 +160,10 @@ func (a *actions) account(w Who) registry.RootAccount {
 // The selectors: an id, or a label that means exactly one living thing. They run on
 // the loop. What the peer may not see is not found.
 
-func pick[T any](what, selector string, all []T, id, label func(T) string) (T, error) {
-	var none T
+func pick[T any](what string, none refusal.Code, selector string, all []T, id, label func(T) string) (T, error) {
+	var nothing T
 	if selector == "" || len(selector) > api.MaxSelector {
-		return none, api.Refuse(refusal.BadRequest, "Name a %s by id or label.", what)
+		return nothing, api.Refuse(refusal.BadRequest, "Name a %s by id or label.", what)
 	}
 	var found []T
 	for _, t := range all {
@@ -178,9 +178,9 @@ func pick[T any](what, selector string, all []T, id, label func(T) string) (T, e
 	case 1:
 		return found[0], nil
 	case 0:
-		return none, api.Refuse(refusal.NotFound, "There is no %s %q.", what, selector)
+		return nothing, api.Missing(none, what, selector)
 	}
-	return none, api.Refuse(refusal.StaleSelector, "%d are called %q; use the id of one.", len(found), selector)
+	return nothing, api.Refuse(refusal.StaleSelector, "%d are called %q; use the id of one.", len(found), selector)
 }
 
 func (a *actions) pickAccount(selector string) (registry.RootAccount, error) {
@@ -190,7 +190,7 @@ func (a *actions) pickAccount(selector string) (registry.RootAccount, error) {
 			all = append(all, x)
 		}
 	}
-	return pick("account", selector, all, func(x registry.RootAccount) string { return string(x.ID) }, func(x registry.RootAccount) string { return x.Name })
+	return pick("account", refusal.NotFound, selector, all, func(x registry.RootAccount) string { return string(x.ID) }, func(x registry.RootAccount) string { return x.Name })
 }
 
 // pickProject finds a project that the peer may read.
@@ -201,7 +201,7 @@ func (a *actions) pickProject(w Who, selector string) (registry.RootProject, err
 			all = append(all, x)
 		}
 	}
-	return pick("project", selector, all, func(x registry.RootProject) string { return string(x.ID) }, func(x registry.RootProject) string { return x.Label })
+	return pick("project", refusal.ProjectUnknown, selector, all, func(x registry.RootProject) string { return string(x.ID) }, func(x registry.RootProject) string { return x.Label })
 }
 
 // onlyProject is the filter of a listing: a project, or "" for all where none is named.
@@ -220,7 +220,7 @@ func (a *actions) pickServer(selector string) (registry.RootServer, error) {
 			all = append(all, x)
 		}
 	}
-	return pick("server", selector, all, func(x registry.RootServer) string { return string(x.ID) }, func(x registry.RootServer) string { return x.Label })
+	return pick("server", refusal.ServerUnknown, selector, all, func(x registry.RootServer) string { return string(x.ID) }, func(x registry.RootServer) string { return x.Label })
 }
 
 // pickConnection finds a project's connection to a server, by the server's label or id or the connection's own id.
@@ -237,7 +237,7 @@ func (a *actions) pickConnection(w Who, p api.ConnectionParams) (registry.RootPr
 		all = append(all, c)
 	}
 	// A label means what lives; a connection to a deleted server is named by its id.
-	c, err := pick("connection", p.Server, all, func(c *registry.Connected) string { return string(c.ID) }, func(c *registry.Connected) string {
+	c, err := pick("connection", refusal.NotFound, p.Server, all, func(c *registry.Connected) string { return string(c.ID) }, func(c *registry.Connected) string {
 		if srv := a.reg.Root().Servers[c.Server]; !srv.Deleted {
 			return srv.Label
 		}

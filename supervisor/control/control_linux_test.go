@@ -91,7 +91,7 @@ func TestControl3_ADryRunIsTheChangeWithoutWriting(t *testing.T) {
 		{api.ConnectionRevoke, owner, con("write_file"), ""},
 		{api.ConnectionAdd, root, api.ConnectionParams{Project: "shop", Server: "files"}, refusal.AlreadyExists},
 		{api.ConnectionAdd, root, api.ConnectionParams{Project: "shop", Server: "notes"}, ""},
-		{api.ConnectionAdd, root, api.ConnectionParams{Project: "shop", Server: "nothing"}, refusal.NotFound},
+		{api.ConnectionAdd, root, api.ConnectionParams{Project: "shop", Server: "nothing"}, refusal.ServerUnknown},
 		{api.ConnectionAccept, root, api.ConnectionParams{Project: "shop", Server: "notes"}, refusal.ServerUnavailable},
 		{api.ConnectionAccept, root, con("read_file"), ""},
 		{api.ConnectionAccept, root, con("write_file"), refusal.ToolNotGranted},
@@ -277,7 +277,7 @@ func TestControl1_OnlyAHostMakesTasks(t *testing.T) {
 		{"no user at all", api.TaskNewParams{Project: "shop", ForUID: 1<<32 - 1}, refusal.BadRequest},
 		{"an account without a role", api.TaskNewParams{Project: "shop", ForUID: other}, refusal.NotMember},
 		{"a viewer", api.TaskNewParams{Project: "shop", ForUID: viewer}, refusal.NotMember},
-		{"no such project", api.TaskNewParams{Project: "nothing", ForUID: owner}, refusal.NotFound},
+		{"no such project", api.TaskNewParams{Project: "nothing", ForUID: owner}, refusal.ProjectUnknown},
 		{"too long", api.TaskNewParams{Project: "shop", ForUID: owner, TTLMs: 24*3600*1000 + 1}, refusal.BadRequest},
 		{"a time that wraps around", api.TaskNewParams{Project: "shop", ForUID: owner, TTLMs: 1<<63/1000000 + 1000}, refusal.BadRequest},
 		{"too often", api.TaskNewParams{Project: "shop", ForUID: owner, Binds: 65}, refusal.BadRequest},
@@ -532,7 +532,7 @@ func TestActivityIsAuthorizedPageByPage(t *testing.T) {
 	// The first is refused; the second stays open and silent, which a status on the
 	// same account, asked afterwards, can not tell from slowness: so its next frame
 	// must be what bob may see again, and nothing of what lay between.
-	if resp, ok := by.read(); !ok || resp.Refusal == nil || resp.Refusal.Code != refusal.NotFound {
+	if resp, ok := by.read(); !ok || resp.Refusal == nil || resp.Refusal.Code != refusal.ProjectUnknown {
 		t.Fatalf("the follow of a project goes on for a removed member: %+v", resp)
 	}
 	must[api.MemberResult](r.as(root), api.MemberAdd, api.MemberParams{Project: "shop", Account: "bob"})

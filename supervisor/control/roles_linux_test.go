@@ -44,7 +44,8 @@ func TestControl1_WhoMayWhat(t *testing.T) {
 	const (
 		ok   = refusal.Code("")
 		no   = refusal.NotPermitted
-		gone = refusal.NotFound
+		gone = refusal.ProjectUnknown
+		away = refusal.NotFound
 		what = refusal.TaskUnknown
 		host = refusal.HostUnknown
 	)
@@ -63,8 +64,8 @@ func TestControl1_WhoMayWhat(t *testing.T) {
 		{api.Activity, api.ActivityParams{}, [7]refusal.Code{ok, ok, ok, ok, ok, ok, ok}},
 		{api.Activity, api.ActivityParams{Project: "shop"}, [7]refusal.Code{ok, ok, ok, ok, gone, ok, gone}},
 		{api.AccountList, none{}, [7]refusal.Code{ok, ok, ok, ok, ok, ok, ok}},
-		{api.AccountShow, api.Selected{Selector: "alice"}, [7]refusal.Code{ok, ok, gone, gone, gone, gone, gone}},
-		{api.AccountSuspend, api.Selected{Selector: "alice"}, [7]refusal.Code{ok, ok, gone, gone, gone, gone, gone}},
+		{api.AccountShow, api.Selected{Selector: "alice"}, [7]refusal.Code{ok, ok, away, away, away, away, away}},
+		{api.AccountSuspend, api.Selected{Selector: "alice"}, [7]refusal.Code{ok, ok, away, away, away, away, away}},
 		{api.AccountActivate, api.Selected{Selector: "alice"}, [7]refusal.Code{ok, no, no, no, no, no, no}},
 		{api.ProjectList, none{}, [7]refusal.Code{ok, ok, ok, ok, ok, ok, ok}},
 		{api.ProjectShow, api.Selected{Selector: "shop"}, [7]refusal.Code{ok, ok, ok, ok, gone, ok, gone}},
@@ -169,7 +170,7 @@ func TestControl1_AUidWithoutOneAccountIsAStranger(t *testing.T) {
 		a.Deleted = true
 		f.Accounts[a.ID] = a
 	})
-	if _, code := r.as(owner).ask(api.ProjectShow, api.Selected{Selector: "shop"}); code != refusal.NotFound {
+	if _, code := r.as(owner).ask(api.ProjectShow, api.Selected{Selector: "shop"}); code != refusal.ProjectUnknown {
 		t.Errorf("a deleted account: %q", string(code))
 	}
 	edit(func(f *registry.Root) {
@@ -177,7 +178,7 @@ func TestControl1_AUidWithoutOneAccountIsAStranger(t *testing.T) {
 		a.UIDs = append(a.UIDs, owner)
 		f.Accounts[a.ID] = a
 	})
-	if _, code := r.as(owner).ask(api.ProjectShow, api.Selected{Selector: "shop"}); code != refusal.NotFound {
+	if _, code := r.as(owner).ask(api.ProjectShow, api.Selected{Selector: "shop"}); code != refusal.ProjectUnknown {
 		t.Errorf("a uid of two accounts: %q", string(code))
 	}
 	edit(func(*registry.Root) {})

@@ -187,7 +187,7 @@ func (a *actions) hostTask(w Who, selector string) (*registry.Task, error) {
 	}
 	t := a.reg.Task(ids.Task(selector))
 	if t == nil || t.Host != h.ID {
-		return nil, api.Refuse(refusal.TaskUnknown, "%q.", selector)
+		return nil, api.Missing(refusal.TaskUnknown, "task", selector)
 	}
 	return t, nil
 }
@@ -279,7 +279,7 @@ func (a *actions) taskList(ctx context.Context, c *Call) (any, error) {
 func (a *actions) seenTask(w Who, selector string) (*registry.Task, error) {
 	t := a.reg.Task(ids.Task(selector))
 	if t == nil || !a.seesTask(w, t) {
-		return nil, api.Refuse(refusal.TaskUnknown, "%q.", selector)
+		return nil, api.Missing(refusal.TaskUnknown, "task", selector)
 	}
 	return t, nil
 }

@@ -181,27 +181,27 @@ func (f Facts) accountOf(uid uint32) (order.Account, bool) {
 // findAccount, findProject and findServer resolve a selector: an id, or a label that
 // means exactly one live thing.
 func (f Facts) findAccount(sel string) (int, *api.Refusal) {
-	return find(f.Accounts, sel, refusal.AccountUnknown, refusal.AccountDeleted,
+	return find("account", f.Accounts, sel, refusal.NotFound, refusal.AccountDeleted,
 		func(a order.Account) (string, string, bool) { return string(a.ID), a.Name, a.Deleted })
 }
 
 func (f Facts) findProject(sel string) (int, *api.Refusal) {
-	return find(f.Projects, sel, refusal.ProjectUnknown, refusal.ProjectDeleted,
+	return find("project", f.Projects, sel, refusal.ProjectUnknown, refusal.ProjectDeleted,
 		func(p Project) (string, string, bool) { return string(p.ID), p.Label, p.Deleted })
 }
 
 func (f Facts) findServer(sel string) (int, *api.Refusal) {
-	return find(f.Servers, sel, refusal.ServerUnknown, refusal.ServerUnknown,
+	return find("server", f.Servers, sel, refusal.ServerUnknown, refusal.ServerUnknown,
 		func(s Server) (string, string, bool) { return string(s.ID), s.Label, s.Deleted })
 }
 
-func find[T any](all []T, sel string, unknown, deleted refusal.Code, of func(T) (id, label string, gone bool)) (int, *api.Refusal) {
+func find[T any](what string, all []T, sel string, unknown, deleted refusal.Code, of func(T) (id, label string, gone bool)) (int, *api.Refusal) {
 	found := -1
 	for i, x := range all {
 		id, label, gone := of(x)
 		switch {
 		case id == sel && gone:
-			return 0, api.Refuse(deleted, "%q", sel)
+			return 0, api.Refuse(deleted, "The %s %q.", what, sel)
 		case id == sel:
 			return i, nil
 		case label != sel || gone:
@@ -212,7 +212,7 @@ func find[T any](all []T, sel string, unknown, deleted refusal.Code, of func(T) 
 		}
 	}
 	if found < 0 {
-		return 0, api.Refuse(unknown, "%.*q", api.MaxSelector, sel)
+		return 0, api.Missing(unknown, what, sel)
 	}
 	return found, nil
 }

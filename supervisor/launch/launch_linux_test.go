@@ -104,7 +104,7 @@ func TestRootFacts_DryRunVersionsAndAudit(t *testing.T) {
 	dry := func(q *api.Request) { q.DryRun = true }
 	r.must(api.AccountAdd, api.AccountAddParams{Name: "alice", UIDs: []uint32{1000}}, dry)
 	ws := r.workspace("ws", 1000)
-	r.refused(refusal.AccountUnknown, api.ProjectAdd, api.ProjectAddParams{Label: "p", Workspace: ws, Owner: "alice"})
+	r.refused(refusal.NotFound, api.ProjectAdd, api.ProjectAddParams{Label: "p", Workspace: ws, Owner: "alice"})
 	r.must(api.AccountAdd, api.AccountAddParams{Name: "alice", UIDs: []uint32{1000}})
 	r.must(api.ProjectAdd, api.ProjectAddParams{Label: "p", Workspace: ws, Owner: "alice"}, dry)
 	if n, err := unix.Getxattr(ws, markName, nil); err == nil {

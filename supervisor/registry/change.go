@@ -42,7 +42,7 @@ func (r *Registry) liveProject(p ids.Project) error {
 func (r *Registry) Suspend(a ids.Account, on bool, at uint64) (Change, error) {
 	switch r.AccountStanding(a) {
 	case policy.AccountUnknown:
-		return Change{}, refuse(refusal.AccountUnknown, "account %q", a)
+		return Change{}, refuse(refusal.NotFound, "account %q", a)
 	case policy.AccountDeleted:
 		return Change{}, refuse(refusal.AccountDeleted, "account %s", a)
 	}
@@ -66,7 +66,7 @@ func (r *Registry) AddMember(p ids.Project, a ids.Account, role string) (Change,
 	}
 	switch r.AccountStanding(a) {
 	case policy.AccountUnknown:
-		return Change{}, refuse(refusal.AccountUnknown, "account %q", a)
+		return Change{}, refuse(refusal.NotFound, "account %q", a)
 	case policy.AccountDeleted:
 		return Change{}, refuse(refusal.AccountDeleted, "account %s", a)
 	}

@@ -393,7 +393,7 @@ func TestMembersAndTasks(t *testing.T) {
 
 	w.refused(refusal.AlreadyExists)(w.r.AddMember(p, a, Member))
 	w.refused(refusal.BadRequest)(w.r.AddMember(p, b, "admin"))
-	w.refused(refusal.AccountUnknown)(w.r.AddMember(p, id[ids.Account](9), Member))
+	w.refused(refusal.NotFound)(w.r.AddMember(p, id[ids.Account](9), Member))
 	w.refused(refusal.NotFound)(w.r.RemoveMember(p, id[ids.Account](carol), now))
 	w.do(w.r.RemoveMember(p, b, now))
 	if got := w.r.Task(theirs.ID); got.Ended == 0 || got.Reason == "" {

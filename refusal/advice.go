@@ -1,0 +1,143 @@
+package refusal
+
+//go:generate go run ./gen ../docs/refusals.md
+
+// Advice says what a code means and what helps, as the reference page prints it.
+func (c Code) Advice() string { return advice[c] }
+
+// advice has one entry for each row of the table.
+var advice = map[Code]string{
+	Internal: "Something that should be impossible happened, or a dependency failed in an unforeseen way. Nothing was " +
+		"allowed. The log of posternd, which holds the authority's lines too, says what; please report it.",
+	BadRequest: "A line, a parameter or an argument cannot be understood: no JSON, an unknown or repeated member, a value " +
+		"of the wrong kind, a uid that no account may have. The detail names it. Nothing was changed. Correct the " +
+		"request; on the command line, see `--help`.",
+	IdentityInRequest: "A message names an account, a project, a task, a principal or a mode, beside its parameters or in them, " +
+		"or a `_meta` key beginning with `postern/`. Who asks is known from the connection, so such a member is " +
+		"either a mistake or an attempt. Leave it out. An argument *of a tool* may have any name.",
+	DuplicateID: "A request or a subscription with the same id has no answer yet. Use a new id for each request.",
+	TooLarge: "A line is longer than 16 MiB, nested deeper than 512, or has more than 64 members where few belong; or, " +
+		"on a control socket, longer than 1 MiB. Send less; ask for a shorter page.",
+	NotInitialized: "Tools were asked for before `initialize`. Send it first, or speak the revision of the protocol that has " +
+		"no handshake.",
+	UnknownMethod: "Kept for surfaces that refuse a method by the table. Over MCP, a method that is not offered is answered " +
+		"with JSON-RPC's own error -32601. See which are in [runtime-authors.md](runtime-authors.md).",
+	NotPermitted: "You may read and narrow what your account has part in; granting, accepting, enabling, members, servers " +
+		"and projects need root. Ask whoever operates the host.",
+	PeerGone: "The process that opened the connection ended before it was served; whoever holds the socket now is not " +
+		"it. Connect from the process that will stay.",
+	PeerRefused: "The kernel cannot name your user here (an unmapped user of a container, or uid 65534), or a host tried " +
+		"to connect as a person. Connect as a user of this host; a host makes a task and passes its token.",
+	AccountUnknown: "Your uid belongs to no account. The operator adds one: `postern account add`.",
+	AccountSuspended: "The account is switched off: its sessions were ended, its calls are refused, no task can be made. " +
+		"`postern account activate` (root) brings it back.",
+	AccountDeleted: "The account is gone for good. Its uids can be given to a new account, which inherits nothing.",
+	NotMember: "The account has no role in the project, or that of a viewer, who reads and makes no calls. An operator " +
+		"adds members: `postern project member add`.",
+	HostUnknown: "Making a task, or a fresh token, is a host's business, and your uid is not in `hosts` of `postern.yaml`. " +
+		"Root configures hosts and starts posternd again.",
+	HostNotAssigned: "The host is configured, but not for this account and project together. Change its `accounts` and " +
+		"`projects` in `postern.yaml`.",
+	TaskUnknown: "There is no task by this id that you may see; a host sees its own. Also the answer where a server of " +
+		"scope `task` would be started, which this version does not do.",
+	TaskEnded: "The task was revoked, or ended with its account, project or membership. It does not come back; the host " +
+		"makes another.",
+	TokenInvalid: "What was sent is not a token, is of another project, was replaced by a fresh one, or its task has ended. " +
+		"The host asks for a fresh one: `postern task token`.",
+	TokenUsed: "The token has bound as many sessions as it was made for (one, unless `--binds` said more). Clients that " +
+		"start their servers twice, to look at them first, need two.",
+	TokenExpired: "The time to connect is over (five minutes, unless `--ttl` said otherwise), the clock went backwards, or " +
+		"the host was booted since. The host asks for a fresh token.",
+	TokenWrongUID: "The token was made for another user. The host names the user that runs the runtime: `--for-uid`.",
+	TokenFileUID: "All processes of a user can read that user's files, so a token in a file would be good for all projects " +
+		"of that user. Pass it on a descriptor: `--token-fd`.",
+	PersonBindOff: "The project accepts sessions with a token only. A person connects where root has said so: `postern " +
+		"project set PROJECT --person-bind on`.",
+	SessionEnded: "The session is over: the task or account behind it ended, a fresh token was made, or the bridge went " +
+		"away. Start the runtime's server again.",
+	TooManySession: "More than 512 sessions of one project, 32 connections of one user that have not bound, or 32 control " +
+		"connections of one user. Close some and try again.",
+	ProjectUnknown: "No project by this name is yours, or nothing listens for it. A user without an account names the project " +
+		"by its id, not by its label.",
+	ProjectDeleted: "The project is gone for good, and so is its id. Its records can still be read by root.",
+	ProjectReplaced: "At the project's path is another directory than the one that was registered: it was removed and made " +
+		"again, moved, restored from a backup, or is a link now. What was granted to the old one does not pass to " +
+		"the newcomer. Put the original back, or delete the project and register the directory as a new one.",
+	WorkspaceOverlap: "The directory is, contains or lies in another project's workspace, or one of Postern's own directories. " +
+		"Choose another.",
+	WorkspaceRefused: "The directory cannot be a workspace: it does not belong to a uid of the owner's account, it is a link, " +
+		"or its file system cannot map ids, has no file handles or keeps no birth times. The detail says which.",
+	ServerUnknown:     "There is no registration by this name, or it was deleted.",
+	ConnectionUnknown: "The project has no connection by this id. A runtime sees only that the tool is unknown.",
+	ConnectionDisabled: "The connection was switched off, or the server's registration deleted. `postern connection enable` " +
+		"(root) switches it on again; its grants are as they were.",
+	ServerRevisionChanged: "What would run is not what was accepted: command, package, profile, classes, tiers or scope have " +
+		"changed. Look at the catalogue, then `postern connection accept` (root). Until then no tool of it is " +
+		"callable.",
+	ToolUnknown: "No tool of this project has this name. A tool of another project is answered in the same words. The list " +
+		"that the runtime asked for last may be old: ask again.",
+	ToolNotGranted: "The server offers the tool; this project may not call it. `postern connection grant` (root) grants it by " +
+		"its exact name.",
+	ToolChanged: "The tool's definition is not the one that was granted: description, schema or annotations differ, in the " +
+		"newest probe or in what the running server says. Look at it and grant it again.",
+	ToolQuarantined: "The server's definition of this tool is malformed, so nobody can say what is granted. The reason stands " +
+		"beside the tool in `postern server show`. The server's other tools are not affected.",
+	CredentialMissing: "The server was registered as needing a credential, and there is none. This version keeps no credentials: " +
+		"register a server that needs none.",
+	ModeRefused: "The task's mode leaves this tool out. A task keeps its mode; another mode is another task.",
+	ModeUnknown: "The only mode of this version is `code`. Leave `--mode` out.",
+	ProfileRefused: "A tool that executes processes, in a jail that forbids them, could only fail; or an execution profile " +
+		"was named that does not exist: there is `standard`.",
+	AccessRefused: "The access policy holds the tool back from whoever the task acts for. This version has no way to " +
+		"configure one, and answers so only where it cannot decide.",
+	PrincipalRefused: "A task acts for its own account here. Leave `--principal` out.",
+	ApprovalRequired: "The call's tier is `destructive`: marked so, claimed so by the server, or concluded from its classes. " +
+		"Each such call needs an approval, and this version has no way to give one. An operator who knows the " +
+		"tool marks it at the registration: `--tier TOOL=reversible`.",
+	PathOutside: "Kept for path arguments that are judged before the call. This version leaves them to the jail.",
+	TierLowered: "The operator's mark is the least: a grant can call a tool more dangerous, never less. Grant it without " +
+		"`--tier`, or with a higher one.",
+	StaleSelector: "The name means several things, or the version named by `--at` is no longer the present one, or a cursor " +
+		"was not made here. Nothing was written. Look again; use an id.",
+	AlreadyExists: "The name, uid or connection is taken; the detail says by what.",
+	NotFound:      "Nothing that you may see has this name.",
+	ConfigInvalid: "A configuration file is not acceptable. posternd names every mistake with file, line and key, and ends " +
+		"with status 78.",
+	PermissionsWrong: "A file that decides something could have been written by somebody else. Postern does not repair it: see " +
+		"who owns it, and why.",
+	ProfileUnknown: "The jail profile does not exist, is kept for Postern's own programs, or has changed since posternd " +
+		"started. See [profiles.md](profiles.md).",
+	RegistrationWrong: "The server cannot be registered like this: a command that is not absolute, not there, not executable " +
+		"under the profile or in a place that others write; a package with links that leave it, set-id files or " +
+		"devices; more than 200,000 files or 2 GiB. The detail says which.",
+	LimitCalls: "64 requests of one session, 256 calls of one connection, or 32 MiB of waiting calls are in flight. Wait " +
+		"for some to end.",
+	LimitStarts: "The bridge or the tool server ended again and again, and is started again after a pause that grows to a " +
+		"minute. `postern ps` has the last error.",
+	Busy: "Something that is bounded is in use, or did not answer in time: too many projects or tasks, a file " +
+		"system that hangs, an instance that is still ending, a list that changed meanwhile. Nothing was done, " +
+		"unless the answer itself says that this is unknown. Try again.",
+	StoreUnavailable: "The disk is full or the file is locked. What cannot be recorded is not done. Reading goes on; calls go " +
+		"on as soon as records can be written.",
+	ServerUnavailable: "The tool server could not be started, did not complete its handshake in time, or could not be probed. " +
+		"The log of posternd and `postern ps` say why; `postern server probe` tries again.",
+	ServerExited: "The tool server, or the bridge, ended in the middle of the call. It is recorded as `unknown` and not " +
+		"repeated. Find out what it did before you call again.",
+	ServerForbidden: "In activity only: the runtime was told `server_exited` the moment it happened. The reason of the record " +
+		"names the jail and, where the kernel's log told, the system call. No honest program makes such a call: look at " +
+		"the server's package before you let it run again.",
+	ServerMemory: "In activity only: the runtime was told `server_exited` the moment it happened. The limit is `limits.memory` " +
+		"of the server's profile; see [profiles](profiles.md).",
+	ServerAnswer: "The tool server answered with something that is not MCP, longer than 16 MiB, or a promise of more that " +
+		"this version does not carry. The runtime gets nothing of it.",
+	CallTimeout: "The call took longer than its limit of 60 seconds. The server was asked to stop; if it does not say so, " +
+		"the call is `unknown`.",
+	CallCancelled: "The runtime cancelled the call, or its session ended. Whether it had an effect is in the record's state.",
+	CallRevoked: "The call had been admitted and sent before somebody revoked the tool, disabled the connection, ended the " +
+		"task or suspended the account. Its server was asked to stop. What it did stands: look before you repeat " +
+		"anything.",
+	Draining:    "Postern is ending and takes nothing new. Try again when it is back.",
+	Unreachable: "Nobody serves the socket. Is posternd running, and is `--run-dir` its directory?",
+	LayerMissing: "The host lacks something that no jail goes without. `postern doctor`, as root, says which layer and what " +
+		"helps.",
+}
