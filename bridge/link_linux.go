@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"postern/bridge/pace"
 	"postern/bridge/wire"
 )
 
@@ -17,6 +18,7 @@ import (
 type link struct {
 	fd   int
 	recv []byte
+	turn pace.Turn
 
 	mu   sync.Mutex
 	send []byte
@@ -60,6 +62,7 @@ func (l *link) close() {
 // next waits for one message and the descriptors that belong to it. What does not fit
 // the protocol is an error, and nothing of it is kept open.
 func (l *link) next() (wire.Down, []int, error) {
+	l.turn.Yield()
 	var oob [64]byte
 	n, fds, flags, err := receive(l.fd, l.recv, oob[:])
 	if err != nil {

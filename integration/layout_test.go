@@ -39,9 +39,10 @@ var mayImport = map[string][]string{
 
 	"bridge/wire":     {},
 	"bridge/mcp":      {},
-	"bridge/stream":   {},
+	"bridge/pace":     {},
+	"bridge/stream":   {"bridge/pace"},
 	"bridge/upstream": {"bridge/mcp", "bridge/stream"},
-	"bridge":          {"bridge/wire", "bridge/mcp", "bridge/stream", "bridge/upstream"},
+	"bridge":          {"bridge/wire", "bridge/mcp", "bridge/pace", "bridge/stream", "bridge/upstream"},
 
 	"supervisor/order":    {},
 	"supervisor/token":    {},
@@ -53,7 +54,7 @@ var mayImport = map[string][]string{
 	"supervisor/activity": {"supervisor/store", "policy", "policy/class"},
 	"supervisor/registry": {"supervisor/store", "supervisor/order", "supervisor/token", "policy", "policy/class", "profiles"},
 	"supervisor/gate":     {"policy", "policy/access", "policy/class", "bridge/wire", "supervisor/activity", "supervisor/store", "supervisor/peer", "supervisor/registry", "supervisor/token"},
-	"supervisor/workers":  {"supervisor/order", "supervisor/gate", "supervisor/peer", "bridge/wire"},
+	"supervisor/workers":  {"supervisor/order", "supervisor/gate", "supervisor/peer", "bridge/pace", "bridge/wire"},
 	"supervisor/control":  {"supervisor/api", "supervisor/order", "supervisor/gate", "supervisor/workers", "supervisor/registry", "supervisor/activity", "supervisor/store", "supervisor/peer", "supervisor/token", "policy", "policy/access", "policy/class"},
 
 	"cmd/posternd":          {"supervisor/launch", "supervisor/order", "supervisor/api", "profiles"},

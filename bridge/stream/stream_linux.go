@@ -25,6 +25,8 @@ import (
 	"io"
 
 	"golang.org/x/sys/unix"
+
+	"postern/bridge/pace"
 )
 
 // Edge is how much is kept of each end of a line that was too long.
@@ -56,6 +58,7 @@ type Input struct {
 	head, tail    []byte
 	budget        *Budget
 	crowded       bool // the line that is skipped is only too long for what is left
+	turn          pace.Turn
 }
 
 // NewInput reads lines of at most so many bytes from fd. With a lifeline, every wait also
@@ -164,6 +167,7 @@ func (in *Input) fill() error {
 			}
 		}
 	}
+	in.turn.Yield()
 	if in.life >= 0 {
 		if err := in.wait(); err != nil {
 			return err

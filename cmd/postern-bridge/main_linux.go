@@ -14,13 +14,16 @@ import (
 	"postern/bridge"
 )
 
-// The worker is one of many on a host and mostly waits: it trades processor time of
-// the garbage collector for memory.
 const (
 	authorityFD = 3
-	processors  = 2
-	gcPercent   = 40
-	memoryAim   = 192 << 20 // the jail's limit is 256 MiB; towards this the collector works harder
+	// Each goroutine that waits in a system call keeps one of Go's processors until it is
+	// missed: where they are fewer than the goroutines of one session, every call pays for
+	// handing them round. More than the machine has costs nothing while they wait.
+	processors = 8
+	// The heap is small and what a call leaves is garbage at once. A collection costs more
+	// than the megabytes that it would save until the worker rests and gives them back.
+	gcPercent = 400
+	memoryAim = 192 << 20 // the jail's limit is 256 MiB; towards this the collector works harder
 )
 
 func main() {

@@ -153,6 +153,32 @@ func spawn(argv []string, uid int) (*client, error) {
 	return got, nil
 }
 
+// connect is what a runtime does.
+func connect(r *rig.Rig, project string) (*client, error) {
+	return spawn([]string{filepath.Join(r.Bin, "postern"), "--run-dir", r.RunDir, "connect", "--project", project}, personUID)
+}
+
+// memoryRig is a second Postern whose records lie in memory: the same programs, and
+// syncs that cost nothing. What it adds is the path itself.
+func memoryRig(repo string) (*rig.Rig, error) {
+	dir, err := os.MkdirTemp("/dev/shm", "bench-")
+	if err != nil {
+		return nil, err
+	}
+	var fs unix.Statfs_t
+	if err = errors.Join(os.Chmod(dir, 0o755), unix.Statfs(dir, &fs)); err == nil && fs.Type != unix.TMPFS_MAGIC {
+		err = errors.New("/dev/shm is no tmpfs")
+	}
+	var r *rig.Rig
+	if err == nil {
+		r, err = rig.Start(rig.Config{Bin: filepath.Join(repo, "bin"), StateDir: filepath.Join(dir, "state"), UIDFirst: 1_850_000_000 + os.Getpid()%2000*8192})
+	}
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return r, nil
+}
+
 // dial binds over the project's socket as the person would, without connect.
 func dial(r *rig.Rig, project string) (*client, error) {
 	conn, err := dialAs(personUID, filepath.Join(r.RunDir, "p", project, "bridge.sock"))
@@ -206,6 +232,13 @@ func dialAs(uid int, path string) (net.Conn, error) {
 	return r.conn, r.err
 }
 
+func (w *way) costs() costs {
+	if w.rig == nil {
+		return nil
+	}
+	return costsOf(w.rig)
+}
+
 // turn measures one caller and sixteen on a fresh connection.
 func (w *way) turn(calls int) error {
 	c, err := w.open()
@@ -218,13 +251,18 @@ func (w *way) turn(calls int) error {
 			return err
 		}
 	}
+	at := w.costs()
 	one, err := measure(c, 1, calls)
 	if err != nil {
 		return err
 	}
+	between := w.costs()
 	many, err := measure(c, callers, calls*3)
 	if err != nil {
 		return err
+	}
+	if w.rig != nil {
+		w.cost = [2]string{between.perCall(at, calls), w.costs().perCall(between, calls*3)}
 	}
 	w.one, w.many = append(w.one, one), append(w.many, many)
 	return nil
@@ -253,7 +291,7 @@ func measure(c *client, n, calls int) (sample, error) {
 		return sample{}, err
 	}
 	d := slices.Sorted(slices.Values(slices.Concat(took...)))
-	return sample{p50: d[len(d)/2], p99: d[len(d)*99/100], rate: float64(len(d)) / all.Seconds()}, nil
+	return sample{p10: d[len(d)/10], p50: d[len(d)/2], p99: d[len(d)*99/100], rate: float64(len(d)) / all.Seconds()}, nil
 }
 
 // diskFloor is the median of a 320-byte overwrite with fdatasync in a preallocated

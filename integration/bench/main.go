@@ -29,13 +29,14 @@ func main() {
 	relay := flag.Bool("relay", false, "be the plain relay in front of the command that follows")
 	calls := flag.Int("calls", 3000, "calls of each kind and turn")
 	turns := flag.Int("turns", 5, "turns; the median of their medians is shown")
-	launches := flag.Int("launches", 100, "launches of each kind")
+	launches := flag.Int("launches", 100, "launches of each kind; 0 leaves launching and deciding out")
+	only := flag.String("only", "", "measure only the ways whose name contains this, beside the direct one")
 	flag.Parse()
 	var err error
 	if *relay {
 		err = runRelay(flag.Args())
 	} else {
-		err = run(*calls, *turns, *launches)
+		err = run(*calls, *turns, *launches, *only)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -47,19 +48,21 @@ func main() {
 type way struct {
 	name string
 	open func() (*client, error)
-	one  []sample // one caller, a sample for each turn
-	many []sample // sixteen callers
+	one  []sample  // one caller, a sample for each turn
+	many []sample  // sixteen callers
+	rig  *rig.Rig  // whose processes do the work; nil where it is no Postern
+	cost [2]string // of one call in the last turn, by one caller and by sixteen
 }
 
 // sample is one turn's result.
 type sample struct {
-	p50, p99 time.Duration
-	rate     float64 // calls per second
+	p10, p50, p99 time.Duration // of one call
+	rate          float64       // calls per second
 }
 
 const callers = 16
 
-func run(calls, turns, launches int) (err error) {
+func run(calls, turns, launches int, only string) (err error) {
 	repo, err := rig.Repository()
 	if err != nil {
 		return err
@@ -85,6 +88,15 @@ func run(calls, turns, launches int) (err error) {
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, r.Log)
 	}
+	mem, err := memoryRig(repo)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, mem.Close(), os.RemoveAll(filepath.Dir(mem.StateDir))) }()
+	memProject, err := setUp(mem, pkg)
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, mem.Log)
+	}
 	server := []string{filepath.Join(pkg, "count"), "/dev/null"}
 	self, err := os.Executable()
 	if err != nil {
@@ -93,15 +105,16 @@ func run(calls, turns, launches int) (err error) {
 	ways := []*way{
 		{name: "direct, over pipes", open: func() (*client, error) { return spawn(server, 0) }},
 		{name: "a plain relay", open: func() (*client, error) { return spawn(append([]string{self, "-relay", "--"}, server...), 0) }},
-		{name: "bridge, over its socket", open: func() (*client, error) { return dial(r, project) }},
-		{name: "bridge, by connect", open: func() (*client, error) {
-			return spawn([]string{filepath.Join(r.Bin, "postern"), "--run-dir", r.RunDir, "connect", "--project", project}, personUID)
-		}},
+		{name: "bridge, over its socket", rig: r, open: func() (*client, error) { return dial(r, project) }},
+		{name: "bridge, by connect", rig: r, open: func() (*client, error) { return connect(r, project) }},
+		{name: "connect, record in memory", rig: mem, open: func() (*client, error) { return connect(mem, memProject) }},
 	}
 	if rival := os.Getenv("RIVAL"); rival != "" {
 		line := strings.Fields(strings.ReplaceAll(rival, "{}", strings.Join(server, " ")))
 		ways = append(ways, &way{name: "rival " + filepath.Base(line[0]), open: func() (*client, error) { return spawn(line, 0) }})
 	}
+	direct := ways[0]
+	ways = slices.DeleteFunc(ways, func(w *way) bool { return w != direct && !strings.Contains(w.name, only) })
 	var floor []time.Duration
 	for t := range turns {
 		fmt.Fprintf(os.Stderr, "turn %d of %d\n", t+1, turns)
@@ -117,6 +130,9 @@ func run(calls, turns, launches int) (err error) {
 		}
 	}
 	show(ways, median(floor))
+	if launches == 0 {
+		return nil
+	}
 	return launchTable(repo, launches)
 }
 
@@ -128,12 +144,18 @@ func median(d []time.Duration) time.Duration {
 func show(ways []*way, floor time.Duration) {
 	us := func(d time.Duration) string { return fmt.Sprintf("%.0f", float64(d)/1e3) }
 	fmt.Printf("\nF, a 320-byte overwrite with fdatasync: %s µs (median)\n\n", us(floor))
-	fmt.Printf("%-26s | %8s %8s %9s | %8s %8s %9s | %s\n", "one tools/call", "p50 µs", "p99 µs", "calls/s", "p50 µs", "p99 µs", "calls/s", "added p50")
-	fmt.Printf("%-26s | %27s | %27s |\n", "", "1 caller", fmt.Sprint(callers, " callers"))
-	base := middle(ways[0].one).p50
+	fmt.Printf("%-26s | %6s %6s %7s %8s | %6s %7s %8s | %s\n", "one tools/call", "p10 µs", "p50 µs", "p99 µs", "calls/s", "p50 µs", "p99 µs", "calls/s", "added p10, p50")
+	fmt.Printf("%-26s | %30s | %23s |\n", "", "1 caller", fmt.Sprint(callers, " callers"))
+	base := middle(ways[0].one)
 	for _, w := range ways {
 		a, b := middle(w.one), middle(w.many)
-		fmt.Printf("%-26s | %8s %8s %9.0f | %8s %8s %9.0f | %s µs\n", w.name, us(a.p50), us(a.p99), a.rate, us(b.p50), us(b.p99), b.rate, us(a.p50-base))
+		fmt.Printf("%-26s | %6s %6s %7s %8.0f | %6s %7s %8.0f | %s, %s µs\n", w.name, us(a.p10), us(a.p50), us(a.p99), a.rate, us(b.p50), us(b.p99), b.rate, us(a.p10-base.p10), us(a.p50-base.p50))
+	}
+	fmt.Println("\nprocessor time of one call, one caller / sixteen")
+	for _, w := range ways {
+		if w.rig != nil {
+			fmt.Printf("%s: %s / %s\n", w.name, w.cost[0], w.cost[1])
+		}
 	}
 	fmt.Printf("\nthe bar for connect at 1 caller: 2F + 120 = %s µs added\n", us(2*floor+120*time.Microsecond))
 }
@@ -149,6 +171,7 @@ func middle(s []sample) sample {
 		return v[len(v)/2]
 	}
 	return sample{
+		p10:  time.Duration(pick(func(x sample) float64 { return float64(x.p10) })),
 		p50:  time.Duration(pick(func(x sample) float64 { return float64(x.p50) })),
 		p99:  time.Duration(pick(func(x sample) float64 { return float64(x.p99) })),
 		rate: pick(func(x sample) float64 { return x.rate }),

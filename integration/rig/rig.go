@@ -47,6 +47,7 @@ type Config struct {
 	Bin      string // directory of the built binaries; "" is bin in the repository
 	UIDFirst int    // first leased uid; 0 picks one that no other rig uses
 	Hosts    []Host
+	StateDir string    // what the authority writes; "" is in the rig's directory. Whoever names one removes it
 	Log      io.Writer // what posternd and the authority log; nil keeps it in Rig.Log
 }
 
@@ -166,6 +167,9 @@ func Start(cfg Config) (*Rig, error) {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	r := &Rig{Dir: dir, Bin: bin, RootDir: filepath.Join(dir, "root"), StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"), cfg: cfg, Log: newTail()}
+	if cfg.StateDir != "" {
+		r.StateDir = cfg.StateDir
+	}
 	if r.cfg.UIDFirst == 0 {
 		// Ranges of 8192 above a base that no distribution uses, by process id.
 		r.cfg.UIDFirst = 1_900_000_000 + (os.Getpid()*16+len(filepath.Base(dir)))%2000*8192

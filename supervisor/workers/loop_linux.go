@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
 
+	"postern/bridge/pace"
 	"postern/bridge/wire"
 	"postern/ids"
 	"postern/refusal"
@@ -93,7 +94,9 @@ func (w *Workers) Run(ctx context.Context) error {
 	events := make([]unix.EpollEvent, 256)
 	buf := make([]byte, wire.MaxMessage+1)
 	next := time.Now().Add(TickEvery)
+	var turn pace.Turn
 	for ctx.Err() == nil {
+		turn.Yield()
 		wait := max(time.Until(next), 0).Milliseconds()
 		if w.gate.Pending() {
 			wait = min(wait, 50)
