@@ -61,11 +61,11 @@ func (r rule) ask(f *Facts) (refusal.Code, bool) {
 	case rulePin:
 		return pin(f)
 	case rulePrincipal:
-		return unless(f.Principal, refusal.PrincipalRefused), true
+		return principal(f), true
 	case ruleAccess:
 		return unless(f.Ceiling == Allowed, refusal.AccessRefused), true
 	case ruleMode:
-		return unless(f.Mode == Allowed, refusal.ModeRefused), true
+		return mode(f), true
 	case ruleProfile:
 		return unless(f.Profile == Allowed, refusal.ProfileRefused), true
 	case ruleCredential:
@@ -197,6 +197,28 @@ func pin(f *Facts) (refusal.Code, bool) {
 		return "", false
 	}
 	return refusal.ToolChanged, true
+}
+
+func principal(f *Facts) refusal.Code {
+	switch f.Principal {
+	case PrincipalAdmitted:
+		return ""
+	case PrincipalBlocked:
+		return refusal.PrincipalBlocked
+	case PrincipalUnreadable:
+		return refusal.AccessUnavailable
+	}
+	return refusal.PrincipalRefused
+}
+
+func mode(f *Facts) refusal.Code {
+	switch f.Mode {
+	case Allowed:
+		return ""
+	case RefusedWider:
+		return refusal.ModeFloor
+	}
+	return refusal.ModeRefused
 }
 
 func limits(f *Facts) refusal.Code {

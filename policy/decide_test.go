@@ -24,7 +24,7 @@ func good() Facts {
 	return Facts{
 		Account: AccountActive, Project: ProjectLive, Task: TaskLive, Bound: true, Session: true, Host: HostAssigned, Member: true,
 		Connection: ConnectionEnabled, Accepted: rev, Current: rev, Running: rev, Granted: true, Pin: PinMatches,
-		Principal: true, Ceiling: Allowed, Mode: Allowed, Profile: Allowed,
+		Principal: PrincipalAdmitted, Ceiling: Allowed, Mode: Allowed, Profile: Allowed,
 		Credential: true, Tier: class.Reversible, Limits: WithinLimits, Recordable: true,
 	}
 }
@@ -77,9 +77,9 @@ var denials = []struct {
 	{"Accepted", rev + "x", refusal.ServerRevisionChanged}, {"Current", rev + "x", refusal.ServerRevisionChanged}, {"Running", rev + "x", refusal.ServerRevisionChanged}, {"Accepted", ids.Revision(""), refusal.ServerRevisionChanged},
 	{"Granted", false, refusal.ToolNotGranted},
 	{"Pin", PinUnknown, refusal.ToolChanged}, {"Pin", PinChanged, refusal.ToolChanged}, {"Pin", PinQuarantined, refusal.ToolQuarantined}, {"Pin", Pin(9), refusal.ToolChanged},
-	{"Principal", false, refusal.PrincipalRefused},
+	{"Principal", PrincipalUnknown, refusal.PrincipalRefused}, {"Principal", PrincipalBlocked, refusal.PrincipalBlocked}, {"Principal", PrincipalUnreadable, refusal.AccessUnavailable}, {"Principal", Principal(9), refusal.PrincipalRefused},
 	{"Ceiling", Undecided, refusal.AccessRefused}, {"Ceiling", Refused, refusal.AccessRefused}, {"Ceiling", RefusedNoClass, refusal.AccessRefused}, {"Ceiling", Answer(9), refusal.AccessRefused},
-	{"Mode", Undecided, refusal.ModeRefused}, {"Mode", Refused, refusal.ModeRefused}, {"Mode", RefusedNoClass, refusal.ModeRefused},
+	{"Mode", Undecided, refusal.ModeRefused}, {"Mode", Refused, refusal.ModeRefused}, {"Mode", RefusedNoClass, refusal.ModeRefused}, {"Mode", RefusedWider, refusal.ModeFloor},
 	{"Profile", Undecided, refusal.ProfileRefused}, {"Profile", Refused, refusal.ProfileRefused},
 	{"Credential", false, refusal.CredentialMissing},
 	{"Tier", class.Unmarked, refusal.ApprovalRequired}, {"Tier", class.Destructive, refusal.ApprovalRequired}, {"Tier", class.Tier(9), refusal.ApprovalRequired},
@@ -265,7 +265,8 @@ var words = map[string]map[string]any{
 	"connection": {"none": NoConnection, "disabled": ConnectionDisabled},
 	"pin":        {"unknown": PinUnknown, "changed": PinChanged, "quarantined": PinQuarantined},
 	"ceiling":    {"refuses": Refused, "no_class": RefusedNoClass, "undecided": Undecided},
-	"mode":       {"refuses": Refused, "no_class": RefusedNoClass, "undecided": Undecided},
+	"mode":       {"refuses": Refused, "wider": RefusedWider, "no_class": RefusedNoClass, "undecided": Undecided},
+	"principal":  {"unknown": PrincipalUnknown, "blocked": PrincipalBlocked, "unreadable": PrincipalUnreadable},
 	"profile":    {"refuses": Refused, "undecided": Undecided},
 	"tier":       {"observe": class.Observe, "reversible": class.Reversible, "destructive": class.Destructive, "unmarked": class.Unmarked},
 	"limits":     {"calls": TooManyCalls, "starts": TooManyStarts, "draining": Draining, "unknown": LimitsUnknown},

@@ -83,6 +83,30 @@ const (
 	PinQuarantined
 )
 
+// Principal is what the access policy says of the principal a task acts for.
+type Principal uint8
+
+// The answers of the access policy.
+const (
+	PrincipalUnknown Principal = iota
+	PrincipalAdmitted
+	PrincipalBlocked
+	PrincipalUnreadable // what the policy says of it could not be read
+)
+
+// PrincipalOf turns the code of a refused principal into the factor.
+func PrincipalOf(code refusal.Code) Principal {
+	switch code {
+	case "":
+		return PrincipalAdmitted
+	case refusal.PrincipalBlocked:
+		return PrincipalBlocked
+	case refusal.AccessUnavailable:
+		return PrincipalUnreadable
+	}
+	return PrincipalUnknown
+}
+
 // Answer is what one of mode, execution profile and ceiling says of a tool.
 type Answer uint8
 
@@ -92,6 +116,7 @@ const (
 	Allowed
 	Refused
 	RefusedNoClass // refused because a class list is held against a tool without class
+	RefusedWider   // the task's mode is wider than the widest its principal may have
 )
 
 // Limits is what bounds say of one more call.
@@ -124,7 +149,7 @@ type Facts struct {
 	Granted                    bool
 	Pin                        Pin
 
-	Principal bool // this installation admits the principal
+	Principal Principal
 	Ceiling   Answer
 	Mode      Answer
 	Profile   Answer

@@ -54,9 +54,12 @@ const (
 	// Policy.
 	ModeRefused       Code = "mode_refused"
 	ModeUnknown       Code = "mode_unknown"
+	ModeFloor         Code = "mode_floor"
 	ProfileRefused    Code = "execution_profile_refused"
 	AccessRefused     Code = "access_refused"
 	PrincipalRefused  Code = "principal_refused"
+	PrincipalBlocked  Code = "principal_blocked"
+	AccessUnavailable Code = "access_unavailable"
 	ApprovalRequired  Code = "approval_required"
 	PathOutside       Code = "path_outside"
 	TierLowered       Code = "tier_lowered"
@@ -137,9 +140,12 @@ var rows = []Row{
 
 	{ModeRefused, 403, ExitRefused, Result, "The task's mode does not include this tool."},
 	{ModeUnknown, 400, ExitRefused, ServerError, "This mode does not exist here."},
+	{ModeFloor, 403, ExitRefused, Result, "The access policy gives this principal a narrower mode than the task's."},
 	{ProfileRefused, 403, ExitRefused, Result, "The project's execution profile does not allow this tool."},
 	{AccessRefused, 403, ExitRefused, Result, "The access policy does not allow this tool to you."},
 	{PrincipalRefused, 400, ExitRefused, ServerError, "This principal cannot be used for a task here."},
+	{PrincipalBlocked, 403, ExitRefused, Result, "The access policy blocks this principal."},
+	{AccessUnavailable, 503, ExitRefused, Result, "The access policy cannot be read where it decides this; whom it governs is refused until it can."},
 	{ApprovalRequired, 403, ExitRefused, Result, "This tool is destructive and needs an approval."},
 	{PathOutside, 403, ExitRefused, Result, "A path argument lies outside the project."},
 	{TierLowered, 400, ExitRefused, ServerError, "A tier may be raised at the grant, never lowered."},

@@ -43,7 +43,7 @@ func (g *Gate) question(s *session, conn ids.Connection, tool string, running id
 		f.Running = k.Connected.Accepted
 	}
 	c, code := access.Resolve(task.Principal, task.Account)
-	f.Principal = code == ""
+	f.Principal = policy.PrincipalOf(code)
 	f.Ceiling = c.Answer(k.Server.Label, tool, k.Classes)
 	f.Limits = policy.WithinLimits
 	if s.open >= MaxPerSession || g.perConn[connKey{s.set, conn}] >= MaxPerConnection {

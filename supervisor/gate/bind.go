@@ -39,7 +39,7 @@ func (g *Gate) standing(t *registry.Task, p ids.Project) refusal.Code {
 	f.Profile, f.Credential, f.Limits, f.Ceiling = policy.Allowed, true, policy.WithinLimits, policy.Allowed
 	if t != nil {
 		_, code := access.Resolve(t.Principal, t.Account)
-		f.Principal = code == ""
+		f.Principal = policy.PrincipalOf(code)
 	}
 	return policy.Decide(&f).Code
 }

@@ -574,7 +574,7 @@ func TestFactsOfACall(t *testing.T) {
 	w.do(w.r.NewTask(task))
 	p := task.Project
 	ask := func(project ids.Project, con ids.Connection, tool string) policy.Verdict {
-		f := policy.Facts{Session: true, Running: id[ids.Revision](fs), Principal: true, Ceiling: policy.Allowed, Limits: policy.WithinLimits, Recordable: true}
+		f := policy.Facts{Session: true, Running: id[ids.Revision](fs), Principal: policy.PrincipalAdmitted, Ceiling: policy.Allowed, Limits: policy.WithinLimits, Recordable: true}
 		w.r.Facts(&f, w.r.Task(task.ID), project, con, tool)
 		return policy.Decide(&f)
 	}
@@ -630,7 +630,7 @@ func TestRegistry6_LookingUpAllocatesNothing(t *testing.T) {
 }
 
 func (w *world) admit(task ids.Task, p ids.Project, c ids.Connection) bool {
-	f := policy.Facts{Session: true, Running: firstRevision, Principal: true, Ceiling: policy.Allowed, Limits: policy.WithinLimits, Recordable: true}
+	f := policy.Facts{Session: true, Running: firstRevision, Principal: policy.PrincipalAdmitted, Ceiling: policy.Allowed, Limits: policy.WithinLimits, Recordable: true}
 	w.r.Facts(&f, w.r.Task(task), p, c, "read_file")
 	v := policy.Decide(&f)
 	return v.Allow
