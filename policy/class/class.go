@@ -81,6 +81,9 @@ func SetOf(cs ...Class) Set {
 // Read is the set of the classes that only read.
 func Read() Set { return read }
 
+// All is the set of every class.
+func All() Set { return all }
+
 // Has tells whether c is in s.
 func (s Set) Has(c Class) bool { return s&(1<<c)&all != 0 }
 

@@ -7,6 +7,7 @@ type Source uint8
 const (
 	NoSource    Source = iota // nobody: the tool has no class
 	Operator                  // the administrator's declaration
+	NativeTable               // the table of runtimes' own tools
 	KnownName                 // the table of known filesystem operations
 	Annotations               // the server's pinned claim
 )
@@ -16,6 +17,8 @@ func (s Source) String() string {
 	switch s {
 	case Operator:
 		return "operator"
+	case NativeTable:
+		return "native tool"
 	case KnownName:
 		return "known operation"
 	case Annotations:
@@ -44,21 +47,6 @@ type Hints struct {
 // contradictReading tells whether the hints speak against a tool that reads only.
 func (h Hints) contradictReading() bool { return h.ReadOnly == No || h.Destructive == Yes }
 
-// operations is the closed table of filesystem operations known by name in any server.
-func operation(name string) Set {
-	switch name {
-	case "read_file", "read_text_file", "read_media_file", "read_multiple_files", "list_directory",
-		"list_directory_with_sizes", "directory_tree", "search_files", "get_file_info", "list_allowed_directories",
-		"list_files":
-		return 1 << FilesystemRead
-	case "write_file", "create_file", "create_directory", "delete_file", "delete_directory", "remove_file":
-		return 1 << FilesystemWrite
-	case "edit_file", "move_file", "copy_file", "rename_file", "append_file":
-		return 1<<FilesystemRead | 1<<FilesystemWrite
-	}
-	return 0
-}
-
 // Of returns the classes of a server's tool and their source: the operator's
 // declaration, else the known operation of that name, else the pinned hints,
 // else nothing. Names and hints never take a write class away; a hint that
@@ -67,7 +55,7 @@ func Of(declared Set, name string, h Hints) (Set, Source) {
 	if d := declared & all; d != 0 {
 		return d, Operator
 	}
-	if s := operation(name); s != 0 {
+	if s := operations[name].classes; s != 0 {
 		if s&^read == 0 && h.contradictReading() {
 			return 1 << MCPWrite, KnownName
 		}
