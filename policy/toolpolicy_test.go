@@ -114,30 +114,6 @@ func TestPolicy4_ADenialInAListNeverAllows(t *testing.T) {
 	})
 }
 
-func TestModesAndProfiles(t *testing.T) {
-	run := class.SetOf(class.ProcessExecute)
-	for _, row := range []struct {
-		says string
-		got  Answer
-		want Answer
-	}{
-		{"code includes every granted tool", ModeAnswer(ModeCode), Allowed},
-		{"another mode", ModeAnswer("search"), Undecided},
-		{"no mode", ModeAnswer(""), Undecided},
-		{"standard", ProfileAnswer(ProfileStandard, class.SetOf(class.FilesystemWrite), false), Allowed},
-		{"running programs where the jail may spawn", ProfileAnswer(ProfileStandard, run, true), Allowed},
-		{"running programs where it may not", ProfileAnswer(ProfileStandard, run, false), Refused},
-		{"another profile", ProfileAnswer("isolated-pod", run, true), Undecided},
-	} {
-		if row.got != row.want {
-			t.Errorf("%s: %v, want %v", row.says, row.got, row.want)
-		}
-	}
-	if !KnownMode("code") || KnownMode("search") || !KnownProfile("standard") || KnownProfile("") {
-		t.Error("what is known differs from what is answered")
-	}
-}
-
 // FuzzNothingTurnsAMissingRuleIntoAllow decides facts of any shape.
 func FuzzNothingTurnsAMissingRuleIntoAllow(f *testing.F) {
 	f.Add([]byte{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1})
