@@ -87,7 +87,7 @@ var outside = map[string][]string{
 	"github.com/ncruces/go-sqlite3":          {"supervisor/store"},
 	"github.com/spf13/cobra":                 {"cmd/postern"},
 	"github.com/spf13/pflag":                 {"cmd/postern"},
-	"github.com/goccy/go-yaml":               {"profiles", "cmd/posternd"},
+	"github.com/goccy/go-yaml":               {"profiles", "policy/access", "cmd/posternd"},
 	"github.com/coreos/go-systemd":           {"cmd/*"},
 	"golang.org/x/sync":                      {"bridge/*", "supervisor/*", "jail/*", "cmd/*", "integration/*"},
 	"golang.org/x/sys":                       {"bridge/*", "supervisor/*", "jail/*", "profiles", "cmd/*", "integration/*"},

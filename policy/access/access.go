@@ -1,17 +1,23 @@
-// Package access knows who a task acts for (its principal) and the ceiling that
-// puts on it.
+// Package access knows who a task acts for (its principal), what the access policy
+// says of that principal, and the ceiling and the widest mode it puts on it.
 //
-// It is pure. Principals are written by hosts and people and are hostile.
+// It is pure. The policy document is root's and trusted to mean what it says; it may
+// still be mistyped, cut off or edited by half. Principals are written by hosts and
+// people and are hostile.
 //
 // Invariants:
-//   - access-1: only local:<the task's own account> is a principal here; every other is refused by name.
-//   - access-2: the zero Ceiling refuses every tool.
+//   - access-1: nobody is admitted whom the policy does not admit; without a policy that is the project's owner account alone, by local:<account>.
+//   - access-2: the zero Ceiling refuses every tool, and the zero Resolved admits nobody.
+//   - access-3: one wrong entry denies whom it governs and nobody else, and is told with its line and key.
+//   - access-4: a document that cannot be read denies every principal; nothing of a former one is kept.
+//   - access-5: an identity has one spelling; what only looks like it is another, or none.
+//   - access-6: admitting allocates nothing.
 //
 // It grants nothing: a ceiling only takes away, and package policy composes it.
 package access
 
 import (
-	"strings"
+	"fmt"
 
 	"postern/ids"
 	"postern/policy"
@@ -19,27 +25,36 @@ import (
 	"postern/refusal"
 )
 
-// Channel is the channel of people who use this machine themselves.
-const Channel = "local"
+// Kind is what a principal is to the policy.
+type Kind uint8
 
-// Local returns the principal of an account's own tasks.
-func Local(a ids.Account) string { return Channel + ":" + string(a) }
+// The kinds. A stranger is nobody's.
+const (
+	Stranger Kind = iota
+	Owner
+	User
+	Paired  // by a code
+	Unknown // nobody's, where the channel's admission is open
+	Blocked
+	Group
+)
 
-// Ceiling is the most a principal may reach. The zero value reaches nothing.
-type Ceiling struct {
-	Name      string             // for people; empty where there is no ceiling
-	Unlimited bool               // there is no ceiling: mode and profile decide
-	Policy    *policy.ToolPolicy // asked unless Unlimited
+var kinds = [...]string{"stranger", "owner", "user", "paired", "unknown", "blocked", "group"}
+
+// String is how a person reads the kind.
+func (k Kind) String() string {
+	if int(k) >= len(kinds) {
+		return kinds[Stranger]
+	}
+	return kinds[k]
 }
 
-// Resolve returns the ceiling of a task's principal, or the code that refuses it.
-// It is asked again at every admission.
-func Resolve(principal string, account ids.Account) (Ceiling, refusal.Code) {
-	who, ok := strings.CutPrefix(principal, Channel+":")
-	if !ok || account == "" || who != string(account) {
-		return Ceiling{}, refusal.PrincipalRefused
-	}
-	return Ceiling{Unlimited: true}, ""
+// Ceiling is the most a principal may reach. The zero value reaches nothing. Equal
+// ceilings are equal values.
+type Ceiling struct {
+	Name      string             // of the level and write; empty where there is no ceiling
+	Unlimited bool               // there is no ceiling: mode and profile decide
+	Policy    *policy.ToolPolicy // asked unless Unlimited
 }
 
 // Answer says whether the ceiling leaves the tool of a server within reach.
@@ -48,4 +63,49 @@ func (c Ceiling) Answer(server, tool string, classes class.Set) policy.Answer {
 		return policy.Allowed
 	}
 	return c.Policy.Answer(server, tool, classes)
+}
+
+// Place is where the document says something.
+type Place struct {
+	Line int // from 1; 0 where it follows from what is not written
+	Key  string
+}
+
+// String is how a person reads the place.
+func (p Place) String() string {
+	if p.Line == 0 {
+		return p.Key
+	}
+	return fmt.Sprintf("line %d: %s", p.Line, p.Key)
+}
+
+// Facts are what resolving needs to know beside the policy.
+type Facts struct {
+	Account ids.Account // the task's
+	Owner   bool        // it is the project's owner account
+	Profile string      // the project's execution profile
+	Paired  bool        // the identity has used a pairing code that still holds
+}
+
+// Resolved is what the policy says of a principal now. The zero value admits nobody.
+type Resolved struct {
+	Admitted bool
+	Code     refusal.Code // why it is not admitted
+	Kind     Kind
+	Level    Level // NoLevel where none is declared, and so no ceiling
+	Write    bool
+	Ceiling  Ceiling
+	Floor    policy.Floor // the widest mode
+	From     Place        // what decided
+}
+
+// Resolve returns the ceiling of a task's principal where there is no policy, or the
+// code that refuses it.
+func Resolve(principal string, account ids.Account) (Ceiling, refusal.Code) {
+	p, err := ParsePrincipal(principal)
+	if err != nil {
+		return Ceiling{}, refusal.PrincipalRefused
+	}
+	r := (*Policy)(nil).Resolve(p, Facts{Account: account, Owner: true})
+	return r.Ceiling, r.Code
 }

@@ -81,6 +81,9 @@ func SetOf(cs ...Class) Set {
 // Read is the set of the classes that only read.
 func Read() Set { return read }
 
+// Count is how many classes there are.
+const Count = int(last)
+
 // All is the set of every class.
 func All() Set { return all }
 

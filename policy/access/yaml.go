@@ -1,0 +1,197 @@
+package access
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	yaml "github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+)
+
+// Mistake is one thing wrong with the document, or one thing in it that does not mean
+// what it seems to.
+type Mistake struct {
+	Line int // from 1; 0 where no line is to blame
+	Key  string
+	Want string
+	Warn bool // nobody is denied for it
+}
+
+// String is how a person reads the mistake; whoever knows the file's name puts it before.
+func (m Mistake) String() string {
+	out := m.Want
+	if m.Key != "" {
+		out = m.Key + ": " + out
+	}
+	if m.Line > 0 {
+		out = strconv.Itoa(m.Line) + ": " + out
+	}
+	return out
+}
+
+// Bounds of the document.
+const (
+	MaxDocument = 1 << 20 // bytes
+	MaxChannels = 64
+	MaxEntries  = 20_000 // identities of one list of a channel
+	maxMistakes = 100    // that are told
+	maxShown    = 120    // bytes of the document in one of them
+)
+
+// reader walks the tree by hand, because a library's strict mode ends at the first
+// unknown key, and here each mistake has its own consequence.
+type reader struct {
+	mistakes []Mistake
+}
+
+func (r *reader) bad(n ast.Node, key, format string, args ...any) {
+	r.mistakes = append(r.mistakes, Mistake{Line: lineOf(n), Key: shown(key), Want: fmt.Sprintf(format, args...)})
+}
+
+func (r *reader) warn(n ast.Node, key, format string, args ...any) {
+	r.bad(n, key, format, args...)
+	r.mistakes[len(r.mistakes)-1].Warn = true
+}
+
+// told sorts the mistakes by line and bounds them.
+func (r *reader) told() []Mistake {
+	slices.SortStableFunc(r.mistakes, func(a, b Mistake) int { return cmp.Compare(a.Line, b.Line) })
+	if more := len(r.mistakes) - maxMistakes; more > 0 {
+		return append(r.mistakes[:maxMistakes:maxMistakes], Mistake{Want: fmt.Sprintf("and %d more", more)})
+	}
+	return r.mistakes
+}
+
+func lineOf(n ast.Node) int {
+	if n == nil || n.GetToken() == nil {
+		return 0
+	}
+	return n.GetToken().Position.Line
+}
+
+// shown keeps what the document says printable and short.
+func shown(s string) string {
+	q := strconv.QuoteToASCII(s[:min(len(s), maxShown)])
+	return q[1 : len(q)-1]
+}
+
+// tree parses one document. Nothing said is the nil node.
+func tree(doc []byte, mode parser.Mode) (*ast.File, ast.Node, *Mistake) {
+	if len(doc) > MaxDocument {
+		return nil, nil, &Mistake{Want: fmt.Sprintf("at most %d bytes", MaxDocument)}
+	}
+	file, err := parser.ParseBytes(doc, mode, parser.AllowDuplicateMapKey())
+	if err != nil {
+		var at yaml.Error
+		if errors.As(err, &at) && at.GetToken() != nil {
+			return nil, nil, &Mistake{Line: at.GetToken().Position.Line, Want: shown(at.GetMessage())}
+		}
+		return nil, nil, &Mistake{Want: shown(err.Error())}
+	}
+	switch {
+	case len(file.Docs) > 1:
+		return nil, nil, &Mistake{Want: "want one document"}
+	case len(file.Docs) == 0:
+		return file, nil, nil
+	}
+	return file, file.Docs[0].Body, nil
+}
+
+// pair is one key of a mapping.
+type pair struct {
+	key   string // as it is written, without quotes
+	at    ast.Node
+	value ast.Node
+}
+
+// entries lists the keys of n, those that stand twice too, and says whether n is a
+// mapping. A key that is not plain text is told and left out.
+func (r *reader) entries(n ast.Node, key string) (out []pair, ok bool) {
+	var values []*ast.MappingValueNode
+	switch m := n.(type) {
+	case *ast.MappingNode:
+		values = m.Values
+	case *ast.MappingValueNode:
+		values = []*ast.MappingValueNode{m}
+	default:
+		r.bad(n, key, "want a mapping")
+		return nil, false
+	}
+	for _, v := range values {
+		if name, plain := scalar(v.Key); plain {
+			out = append(out, pair{name, v.Key, v.Value})
+		} else {
+			r.bad(v.Key, key, "want a plain name as key")
+		}
+	}
+	return out, true
+}
+
+// mapping lists the keys of n. It says false, and what is wrong, where n is no mapping
+// or has a key twice or one that is not plain text: which one was meant is not known.
+func (r *reader) mapping(n ast.Node, key string) ([]pair, bool) {
+	before := len(r.mistakes)
+	list, _ := r.entries(n, key)
+	seen := map[string]bool{}
+	for _, p := range list {
+		if seen[p.key] {
+			r.bad(p.at, under(key, p.key), "is given twice")
+		}
+		seen[p.key] = true
+	}
+	return list, len(r.mistakes) == before
+}
+
+func under(key, name string) string {
+	if key == "" {
+		return name
+	}
+	return key + "." + name
+}
+
+// scalar is the text of a key or an identity. A number is taken as it is written:
+// +5511999998888 is no sum.
+func scalar(n ast.Node) (string, bool) {
+	switch s := n.(type) {
+	case *ast.StringNode:
+		return s.Value, true
+	case *ast.IntegerNode:
+		return s.GetToken().Value, true
+	}
+	return "", false
+}
+
+func (r *reader) truth(n ast.Node, key string) (is, ok bool) {
+	b, ok := n.(*ast.BoolNode)
+	if !ok {
+		r.bad(n, key, "want true or false")
+		return false, false
+	}
+	return b.Value, true
+}
+
+func (r *reader) word(n ast.Node, key string) (string, bool) {
+	s, ok := n.(*ast.StringNode)
+	if !ok {
+		r.bad(n, key, "want a word")
+		return "", false
+	}
+	return s.Value, true
+}
+
+// list gives each item to take and says whether n is a list.
+func (r *reader) list(n ast.Node, key string, most int, take func(n ast.Node, key string)) bool {
+	s, ok := n.(*ast.SequenceNode)
+	if !ok || len(s.Values) > most {
+		r.bad(n, key, "want a list of at most %d", most)
+		return false
+	}
+	for i, v := range s.Values {
+		take(v, fmt.Sprintf("%s[%d]", key, i))
+	}
+	return true
+}
