@@ -90,7 +90,13 @@ var advice = map[Code]string{
 		"was named that does not exist: there is `standard`.",
 	AccessRefused: "The access policy holds the tool back from whoever the task acts for. This version has no way to " +
 		"configure one, and answers so only where it cannot decide.",
-	PrincipalRefused: "A task acts for its own account here. Leave `--principal` out.",
+	PrincipalRefused: "`access.yaml` does not admit it. A task without `--principal` acts for its own account, and then only for the " +
+		"project's owner, unless the file declares channel `local`. `postern access show` lists whom it admits.",
+	PrincipalBlocked: "Somebody blocked it in `access.yaml`; it beats whatever else the file says of that identity.",
+	AccessUnavailable: "`access.yaml`, or the one entry that decides this, has a mistake, or posternd cannot read the file. `postern access " +
+		"show` names the file, the line and the key. Mended, it decides at once; nothing is restarted.",
+	ModeFloor: "A principal has a widest mode, and this task's is wider; `postern access show` lists it. Make a task with a mode within " +
+		"it, or leave `--mode` out.",
 	ApprovalRequired: "The call's tier is `destructive`: marked so, claimed so by the server, or concluded from its classes. " +
 		"Each such call needs an approval, and this version has no way to give one. An operator who knows the " +
 		"tool marks it at the registration: `--tier TOOL=reversible`.",
