@@ -21,6 +21,7 @@ const module = "postern/"
 var mayImport = map[string][]string{
 	"ids":     {},
 	"refusal": {},
+	"item":    {},
 
 	"refusal/gen": {},
 
@@ -65,10 +66,10 @@ var mayImport = map[string][]string{
 }
 
 // everyones packages are pure tables that any package may import.
-var everyones = []string{"ids", "refusal"}
+var everyones = []string{"ids", "refusal", "item"}
 
 // pure packages decide from their arguments alone.
-var pure = []string{"ids", "refusal", "policy", "policy/class", "policy/access", "jail/spec", "bridge/wire", "bridge/mcp", "supervisor/order", "supervisor/token", "supervisor/api"}
+var pure = []string{"ids", "refusal", "item", "policy", "policy/class", "policy/access", "jail/spec", "bridge/wire", "bridge/mcp", "supervisor/order", "supervisor/token", "supervisor/api"}
 
 // effects are the packages through which a pure package could reach the machine.
 var effects = []string{"os", "os/exec", "os/signal", "os/user", "net", "net/http", "syscall", "unsafe", "log", "log/slog", "golang.org/x/sys/unix"}

@@ -6,6 +6,7 @@ import (
 
 	"postern/bridge/wire"
 	"postern/ids"
+	"postern/item"
 	"postern/policy"
 	"postern/policy/access"
 	"postern/refusal"
@@ -172,6 +173,12 @@ func (g *Gate) NotStarted(set Set, m wire.Start, code refusal.Code, reason strin
 // have, among the project's own connections; "" where there is none.
 func (g *Gate) resolve(s *session, name string) (ids.Connection, string) {
 	v := g.reg.View(s.set.Project)
+	if kind, uri := item.Split(name); kind == item.Resource {
+		if gr := g.reg.Covering(s.set.Project, uri); gr != nil {
+			return gr.Connection, name
+		}
+		return "", ""
+	}
 	if gr := v.Served[name]; gr != nil {
 		return gr.Connection, gr.Tool
 	}

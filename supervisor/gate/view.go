@@ -7,12 +7,13 @@ import (
 
 	"postern/bridge/wire"
 	"postern/ids"
+	"postern/item"
 	"postern/policy"
 	"postern/supervisor/registry"
 	"postern/supervisor/store"
 )
 
-// entry is one tool of a project's own connections, under the name a runtime
+// entry is one item of a project's own connections, under the name a runtime
 // would use for it.
 type entry struct {
 	name string
@@ -24,8 +25,8 @@ type entry struct {
 
 // entries lists the tools of the session's project: granted ones by the name they
 // are served under, the others by their own name where no other tool has it, else
-// by connection and name. Connections come in the order they were made, tools in
-// the server's.
+// by connection and name. Connections come in the order they were made, tools and
+// prompts in the server's, and then the resource prefixes that are granted.
 func (g *Gate) entries(s *session) []entry {
 	v := g.reg.View(s.set.Project)
 	conns := make([]*registry.Connected, 0, len(v.Connections))
@@ -51,11 +52,14 @@ func (g *Gate) entries(s *session) []entry {
 			if gr := c.Grants[tool]; gr != nil {
 				e.name = gr.Served
 			} else if e.name = tool; taken[tool] && v.Names[tool] != (registry.Name{Connection: c.ID, Tool: tool}) {
-				e.name = label + "." + tool
+				e.name = item.Under(label, tool)
 			} else {
 				taken[tool] = true
 			}
 			out = append(out, e)
+		}
+		for _, gr := range c.Prefixes {
+			out = append(out, entry{name: gr.Tool, conn: c.ID, tool: gr.Tool})
 		}
 	}
 	return out
@@ -74,8 +78,11 @@ func (g *Gate) View(set Set, id ids.Session) []wire.Tool {
 		g.question(s, e.conn, e.tool, "")
 		g.facts.Limits = policy.WithinLimits // a busy moment hides no tool
 		t := wire.Tool{Name: e.name, Connection: e.conn, Tool: e.tool}
-		if policy.Decide(&g.facts).Allow && e.pin != nil {
-			t.Callable, t.Definition = true, e.pin.Raw
+		if kind, _ := item.Split(e.tool); policy.Decide(&g.facts).Allow && (e.pin != nil || kind == item.Resource) {
+			t.Callable = true
+			if e.pin != nil {
+				t.Definition = e.pin.Raw
+			}
 		}
 		out = append(out, t)
 	}

@@ -1,11 +1,13 @@
 package registry
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"slices"
 	"time"
 
 	"postern/ids"
+	"postern/item"
 	"postern/policy"
 	"postern/policy/class"
 	"postern/refusal"
@@ -18,7 +20,8 @@ const (
 	MaxServed  = 64  // bytes of a served name
 	MaxMembers = 256 // members of a project
 	MaxLive    = 256 // live tasks of a project
-	MaxTools   = 512 // tools of one grant
+	MaxTools   = 512 // tools, prompts and prefixes of one grant
+	MaxPrefix  = 64  // resource prefixes granted of one connection
 	MaxReason  = 256 // bytes of why a task ended
 )
 
@@ -189,6 +192,8 @@ func (r *Registry) Accept(id ids.Connection, rev ids.Revision, tools []string, b
 			continue
 		case g == nil:
 			return Change{}, refuse(refusal.ToolNotGranted, "tool %q", tool)
+		case isResource(g):
+			continue // its pin is its prefix
 		case pin == nil:
 			return Change{}, refuse(refusal.NotFound, "tool %q is not offered by revision %s", tool, rev)
 		case pin.Quarantine != "":
@@ -197,14 +202,27 @@ func (r *Registry) Accept(id ids.Connection, rev ids.Revision, tools []string, b
 		n := *g
 		n.Revision, n.Pin, n.By, n.At = rev, pin.Digest, by, now.UnixMilli()
 		out.Put = append(out.Put, n)
+		r.keep(&out, pin)
 	}
 	return out, nil
 }
 
-// Granting is one request to grant tools.
+// keep adds the definition that is granted or accepted, so that a later one can be
+// compared with it.
+func (r *Registry) keep(c *Change, pin *Pin) {
+	if r.definitions[pin.Digest] == nil {
+		c.Put = append(c.Put, store.Definition{Digest: pin.Digest, Raw: pin.Raw})
+	}
+}
+
+// Definition returns the definition that had a digest when it was granted or accepted;
+// nil if it was not kept.
+func (r *Registry) Definition(d store.Digest) []byte { return r.definitions[d] }
+
+// Granting is one request to grant tools, prompts and resources.
 type Granting struct {
 	Connection ids.Connection
-	Tools      []string // exact names, as the server lists them
+	Tools      []string // the items' keys: a tool's exact name as the server lists it, "prompt:NAME", "resource:PREFIX"
 	Tier       class.Tier
 	By         string
 	At         uint64 // the connection's version it was read at, 0 for any
@@ -212,9 +230,9 @@ type Granting struct {
 	Now        time.Time
 }
 
-// Grant grants exactly the named tools of one connection, as the accepted
+// Grant grants exactly the named items of one connection, as the accepted
 // revision defines them; IDs has one new id for each. Granting again changes the
-// mark, and pins the definition as it is now. All tools are granted or none.
+// mark, and pins the definition as it is now. All items are granted or none.
 func (r *Registry) Grant(g Granting) (Change, error) {
 	c, err := r.connection(g.Connection, g.At)
 	if err != nil {
@@ -224,7 +242,7 @@ func (r *Registry) Grant(g Granting) (Change, error) {
 		return Change{}, err
 	}
 	if len(g.Tools) == 0 || len(g.Tools) > MaxTools || len(g.IDs) < len(g.Tools) {
-		return Change{}, refuse(refusal.BadRequest, "a grant names between 1 and %d tools", MaxTools)
+		return Change{}, refuse(refusal.BadRequest, "a grant names between 1 and %d tools, prompts or resource prefixes", MaxTools)
 	}
 	srv := r.root.Servers[c.Server]
 	switch {
@@ -238,6 +256,21 @@ func (r *Registry) Grant(g Granting) (Change, error) {
 	for i, name := range g.Tools {
 		if slices.Contains(g.Tools[:i], name) {
 			return Change{}, refuse(refusal.BadRequest, "tool %q is named twice", name)
+		}
+		if kind, prefix := item.Split(name); kind == item.Resource {
+			row, err := r.prefixGrant(c, prefix, g.Tools[:i])
+			if err != nil {
+				return Change{}, err
+			}
+			row.By, row.At, row.Tier = g.By, g.Now.UnixMilli(), uint8(g.Tier)
+			if row.ID == "" {
+				row.ID = g.IDs[i]
+			}
+			if r.View(c.Project).Names[row.Served] == (Name{}) {
+				out.Put = append(out.Put, store.Served{Project: c.Project, Name: row.Served, Connection: c.ID, Tool: name})
+			}
+			out.Put = append(out.Put, row)
+			continue
 		}
 		t, _ := r.Tool(c.Project, c.ID, name)
 		switch {
@@ -262,8 +295,41 @@ func (r *Registry) Grant(g Granting) (Change, error) {
 			row.ID = t.Grant.ID
 		}
 		out.Put = append(out.Put, row)
+		r.keep(&out, t.Pin)
 	}
 	return out, nil
+}
+
+// prefixGrant is the grant of the resources beneath a prefix. A URI must lead to one
+// connection only, so that it can never be read from another server than was meant:
+// a prefix that meets another connection's is refused. The pin is the prefix itself.
+func (r *Registry) prefixGrant(c *Connected, prefix string, before []string) (Grant, error) {
+	if err := item.CheckURI(prefix); err != nil {
+		return Grant{}, refuse(refusal.BadRequest, "resource prefix %q: %v", prefix, err)
+	}
+	fresh := 1
+	for _, key := range before {
+		if kind, _ := item.Split(key); kind == item.Resource && c.Grants[key] == nil {
+			fresh++
+		}
+	}
+	key := item.Resource.Key(prefix)
+	if c.Grants[key] == nil && len(c.Prefixes)+fresh > MaxPrefix {
+		return Grant{}, refuse(refusal.BadRequest, "a connection has at most %d resource prefixes", MaxPrefix)
+	}
+	for _, o := range r.View(c.Project).Connections {
+		for _, g := range o.Prefixes {
+			if _, had := item.Split(g.Tool); o.ID != c.ID && item.Overlap(prefix, had) {
+				return Grant{}, refuse(refusal.AlreadyExists, "resource prefix %q meets %q of %q", prefix, had, r.root.Servers[o.Server].Label)
+			}
+		}
+	}
+	row := Grant{Project: c.Project, Connection: c.ID, Tool: key, Revision: c.Accepted, Pin: sha256.Sum256([]byte(prefix)),
+		Served: string(c.ID) + " " + key} // shown to nobody: a resource keeps its URI
+	if had := c.Grants[key]; had != nil {
+		row.ID = had.ID
+	}
+	return row, nil
 }
 
 // servedName returns the name a tool is served under: the one it once got, else
@@ -272,7 +338,7 @@ func (r *Registry) Grant(g Granting) (Change, error) {
 func (r *Registry) servedName(c *Connected, label, tool string, taken map[string]bool) (string, bool, error) {
 	names := r.View(c.Project).Names
 	want := Name{c.ID, tool}
-	candidates := [2]string{tool, label + "." + tool}
+	candidates := [2]string{tool, item.Under(label, tool)}
 	for _, n := range candidates {
 		if names[n] == want {
 			return n, false, nil
@@ -288,7 +354,7 @@ func (r *Registry) servedName(c *Connected, label, tool string, taken map[string
 		if _, used := names[n]; used || taken[n] {
 			continue
 		}
-		if !Servable(n) {
+		if _, bare := item.Split(n); !Servable(bare) {
 			return "", false, refuse(refusal.RegistrationWrong, "tool %q would be served as %q, which is not a name of at most %d letters, digits, '_', '-' and '.'", tool, n, MaxServed)
 		}
 		return n, true, nil

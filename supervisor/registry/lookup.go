@@ -4,6 +4,7 @@ import (
 	"maps"
 
 	"postern/ids"
+	"postern/item"
 	"postern/policy"
 	"postern/policy/class"
 	"postern/supervisor/token"
@@ -152,7 +153,8 @@ func (r *Registry) HostStanding(host string, a ids.Account, p ids.Project) polic
 	return policy.HostNotAssigned
 }
 
-// Tool gathers what is known of a tool of a project's connection. It tells false
+// Tool gathers what is known of an item of a project's connection, by its key: a tool,
+// a prompt, or a resource, which has the grant whose prefix covers it. It tells false
 // when the connection is not this project's.
 func (r *Registry) Tool(p ids.Project, c ids.Connection, tool string) (Tool, bool) {
 	con := r.View(p).Connections[c]
@@ -160,6 +162,10 @@ func (r *Registry) Tool(p ids.Project, c ids.Connection, tool string) (Tool, boo
 		return Tool{}, false
 	}
 	t := Tool{Connected: con, Server: r.root.Servers[con.Server], Grant: con.Grants[tool]}
+	kind, name := item.Split(tool)
+	if kind == item.Resource {
+		t.Grant = con.Covering(name)
+	}
 	t.Revision = t.Server.Revisions[con.Accepted]
 	var declared class.Set
 	var operator, owner class.Tier
@@ -174,14 +180,47 @@ func (r *Registry) Tool(p ids.Project, c ids.Connection, tool string) (Tool, boo
 			t.Hints = class.Hints{ReadOnly: class.Claim(t.Pin.ReadOnly), Destructive: class.Claim(t.Pin.Destructive)}
 		}
 	}
+	if kind != item.Tool {
+		// To get a prompt and to read a resource is reading, as the protocol has it.
+		t.Hints = class.Hints{ReadOnly: class.Yes}
+	}
 	t.Classes, t.Source = class.Of(declared, tool, t.Hints)
 	t.Tier = class.TierOf(operator, owner, t.Classes, t.Hints)
 	return t, true
 }
 
+// Covering returns the grant of the longest prefix that covers a URI, nil if none does
+// or the URI has another spelling.
+func (c *Connected) Covering(uri string) *Grant {
+	if len(c.Prefixes) == 0 || item.CheckURI(uri) != nil {
+		return nil
+	}
+	var best *Grant
+	for _, g := range c.Prefixes {
+		if _, prefix := item.Split(g.Tool); item.Covers(prefix, uri) && (best == nil || len(best.Tool) < len(g.Tool)) {
+			best = g
+		}
+	}
+	return best
+}
+
+// Covering returns the grant that covers a URI in a project, nil if none does. No two
+// connections have prefixes that meet.
+func (r *Registry) Covering(p ids.Project, uri string) *Grant {
+	for _, c := range r.View(p).Connections {
+		if g := c.Covering(uri); g != nil {
+			return g
+		}
+	}
+	return nil
+}
+
 // Standing says how the tool's pin compares with its grant's.
 func (t *Tool) Standing() policy.Pin {
 	switch {
+	case t.Grant != nil && isResource(t.Grant):
+		// What a resource holds is the server's to change; the prefix is what is pinned.
+		return policy.PinMatches
 	case t.Pin == nil:
 		return policy.PinUnknown
 	case t.Pin.Quarantine != "":

@@ -12,7 +12,7 @@
 //
 // Invariants:
 //   - registry-1: what Apply leaves in memory is what Load reads from the file.
-//   - registry-2: nothing is granted but one named tool of one connection of one project.
+//   - registry-2: nothing is granted but one named tool or prompt, or the resources beneath one prefix, of one connection of one project.
 //   - registry-3: a served name, once given, never names another connection's tool.
 //   - registry-4: a task is never changed, moved or made live again.
 //   - registry-5: a change that names an old version is refused, and nothing is written.
@@ -23,8 +23,11 @@ package registry
 
 import (
 	"maps"
+	"slices"
+	"strings"
 
 	"postern/ids"
+	"postern/item"
 	"postern/policy/class"
 	"postern/supervisor/store"
 	"postern/supervisor/token"
@@ -66,6 +69,8 @@ type Registry struct {
 	live     map[ids.Project]map[ids.Task]*Task // the tasks that have not ended
 	tokens   map[token.Digest]*token.Binding
 	ofTask   map[ids.Task][]token.Digest
+
+	definitions map[store.Digest][]byte // what was granted or accepted, by digest
 }
 
 // View is one project as it stood at one moment. It is never changed: a mutation
@@ -82,7 +87,8 @@ type View struct {
 // Connected is a connection with its grants.
 type Connected struct {
 	Connection
-	Grants map[string]*Grant // by the server's name of the tool
+	Grants   map[string]*Grant // by the item's key: a tool's own name, "prompt:NAME", "resource:PREFIX"
+	Prefixes []*Grant          // those of resources
 }
 
 // Name says which tool a served name belongs to for ever.
@@ -128,6 +134,7 @@ func Load(s *store.Store) (*Registry, error) {
 		root: &Root{}, accounts: map[ids.Account]store.Account{}, views: map[ids.Project]*View{}, where: map[ids.Connection]ids.Project{},
 		probes: map[ids.Revision]*Catalogue{}, tasks: map[ids.Task]*Task{}, live: map[ids.Project]map[ids.Task]*Task{},
 		tokens: map[token.Digest]*token.Binding{}, ofTask: map[ids.Task][]token.Digest{},
+		definitions: map[store.Digest][]byte{},
 	}
 	fresh := map[ids.Project]bool{}
 	put(r, fresh, p.Accounts)
@@ -135,6 +142,7 @@ func Load(s *store.Store) (*Registry, error) {
 	put(r, fresh, p.Connections)
 	put(r, fresh, p.Served)
 	put(r, fresh, p.Grants)
+	put(r, fresh, p.Definitions)
 	put(r, fresh, p.Probes)
 	put(r, fresh, p.Tasks)
 	put(r, fresh, p.Tokens)
@@ -183,7 +191,7 @@ func (r *Registry) edit(fresh map[ids.Project]bool, p ids.Project) *View {
 		v = &View{ID: p, Members: maps.Clone(v.Members), Connections: maps.Clone(v.Connections), ByServer: maps.Clone(v.ByServer),
 			Served: maps.Clone(v.Served), Names: maps.Clone(v.Names)}
 		for id, c := range v.Connections {
-			v.Connections[id] = &Connected{Connection: c.Connection, Grants: maps.Clone(c.Grants)}
+			v.Connections[id] = &Connected{Connection: c.Connection, Grants: maps.Clone(c.Grants), Prefixes: slices.Clone(c.Prefixes)}
 		}
 	}
 	r.views[p], fresh[p] = v, true
@@ -211,7 +219,11 @@ func (r *Registry) put(fresh map[ids.Project]bool, row store.Row) {
 	case store.Grant:
 		v := r.edit(fresh, row.Project)
 		v.Served[row.Served] = &row
-		v.Connections[row.Connection].Grants[row.Tool] = &row
+		c := v.Connections[row.Connection]
+		c.Grants[row.Tool] = &row
+		c.index(row.Tool)
+	case store.Definition:
+		r.definitions[row.Digest] = row.Raw
 	case store.Probe:
 		c := &Catalogue{Revision: row.Revision, Probed: row.At, Error: row.Error, Tools: make(map[string]*Pin, len(row.Pins))}
 		for i := range row.Pins {
@@ -248,11 +260,34 @@ func (r *Registry) remove(fresh map[ids.Project]bool, row store.Row) {
 	case store.Grant:
 		v := r.edit(fresh, row.Project)
 		delete(v.Served, row.Served)
-		delete(v.Connections[row.Connection].Grants, row.Tool)
+		c := v.Connections[row.Connection]
+		delete(c.Grants, row.Tool)
+		c.index(row.Tool)
 	case store.Token:
 		delete(r.tokens, token.Digest(row.Digest))
 		r.ofTask[row.Task] = without(r.ofTask[row.Task], token.Digest(row.Digest))
 	}
+}
+
+// index brings Prefixes up to date after the grant of a key came, changed or went.
+func (c *Connected) index(key string) {
+	kind, _ := item.Split(key)
+	if kind != item.Resource {
+		return
+	}
+	c.Prefixes = slices.DeleteFunc(c.Prefixes, func(g *Grant) bool { return g.Tool == key })
+	if g := c.Grants[key]; g != nil {
+		c.Prefixes = append(c.Prefixes, g)
+	}
+	if len(c.Prefixes) == 0 {
+		c.Prefixes = nil
+	}
+	slices.SortFunc(c.Prefixes, func(a, b *Grant) int { return strings.Compare(a.Tool, b.Tool) })
+}
+
+func isResource(g *Grant) bool {
+	kind, _ := item.Split(g.Tool)
+	return kind == item.Resource
 }
 
 func without(ds []token.Digest, d token.Digest) []token.Digest {

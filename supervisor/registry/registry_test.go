@@ -645,7 +645,7 @@ func TestRegistry1_MemoryIsWhatARestartReads(t *testing.T) {
 		}
 		var cons []ids.Connection
 		var tasks []ids.Task
-		tools := []string{"read_file", "write_file", "query"}
+		tools := []string{"read_file", "write_file", "query", "resource:file:///a", "resource:file:///b/c"}
 		held := w.r.Snapshot()
 		wanted := fmt.Sprintf("%+v", held)
 		for range rapid.IntRange(1, 25).Draw(rt, "steps") {

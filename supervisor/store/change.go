@@ -52,6 +52,8 @@ func (s *Store) put(r Row) error {
 		return s.run(`INSERT INTO grants VALUES (?,?,?,?,?,?,?,?,?,?) ON CONFLICT (id) DO UPDATE SET tier = excluded.tier,
 			granted_by = excluded.granted_by, at = excluded.at, revision = excluded.revision, pin = excluded.pin`,
 			string(r.ID), string(r.Project), string(r.Connection), r.Tool, r.Served, int64(r.Tier), r.By, r.At, string(r.Revision), r.Pin[:])
+	case Definition:
+		return s.run(`INSERT INTO definitions VALUES (?,?) ON CONFLICT DO NOTHING`, r.Digest[:], r.Raw)
 	case Probe:
 		return s.putProbe(r)
 	case Task:
@@ -153,6 +155,11 @@ func (s *Store) Policy() (Policy, error) {
 				Revision: ids.Revision(r.ColumnText(8))}
 			copy(g.Pin[:], r.ColumnRawBlob(9))
 			p.Grants = append(p.Grants, g)
+		}},
+		{`SELECT digest, raw FROM definitions ORDER BY digest`, func(r *sqlite3.Stmt) {
+			d := Definition{Raw: r.ColumnBlob(1, nil)}
+			copy(d.Digest[:], r.ColumnRawBlob(0))
+			p.Definitions = append(p.Definitions, d)
 		}},
 		{`SELECT revision, at, error FROM probes ORDER BY revision`, func(r *sqlite3.Stmt) {
 			b := Probe{Revision: ids.Revision(r.ColumnText(0)), At: r.ColumnInt64(1), Error: r.ColumnText(2)}

@@ -36,12 +36,18 @@ type Connection struct {
 	Created    int64  // milliseconds since the epoch
 }
 
-// Grant is one project, one connection, one tool.
+// Definition is a raw definition that was granted or accepted, kept for comparing.
+type Definition struct {
+	Digest Digest
+	Raw    []byte
+}
+
+// Grant is one project, one connection, one item.
 type Grant struct {
 	ID         ids.Grant
 	Project    ids.Project
 	Connection ids.Connection
-	Tool       string // as the server names it
+	Tool       string // the item's key: a tool as the server names it, "prompt:NAME", "resource:PREFIX"
 	Served     string // as the project's runtimes see it
 	Tier       uint8  // the owner's mark, 0 for none
 	By         string // who granted
@@ -107,13 +113,14 @@ func (Account) row()    {}
 func (Member) row()     {}
 func (Connection) row() {}
 func (Grant) row()      {}
+func (Definition) row() {}
 func (Served) row()     {}
 func (Probe) row()      {}
 func (Task) row()       {}
 func (Token) row()      {}
 
 // Change is one durable step of policy.db: rows to write and rows to remove (by
-// their key). Accounts, probes and tasks are never removed.
+// their key). Accounts, definitions, probes and tasks are never removed.
 type Change struct {
 	Put    []Row
 	Delete []Row
@@ -129,6 +136,7 @@ type Policy struct {
 	Connections []Connection
 	Grants      []Grant
 	Served      []Served
+	Definitions []Definition
 	Probes      []Probe
 	Tasks       []Task
 	Tokens      []Token

@@ -12,6 +12,9 @@ import (
 //go:embed schema/policy_1.sql
 var policy1 string
 
+//go:embed schema/policy_2.sql
+var policy2 string
+
 //go:embed schema/activity_1.sql
 var activity1 string
 
@@ -21,7 +24,7 @@ var activity2 string
 // The schemas of each file, oldest first: the n-th leads from version n-1 to n.
 // What has landed is never edited; a change is one more entry.
 var (
-	policySchemas   = []string{policy1}
+	policySchemas   = []string{policy1, policy2}
 	activitySchemas = []string{activity1, activity2}
 )
 

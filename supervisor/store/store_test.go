@@ -476,7 +476,8 @@ func TestStore5_MigrationCopiesFirstAndAnUnknownSchemaIsRefused(t *testing.T) {
 	}
 	s.Close()
 	path := filepath.Join(dir, PolicyFile)
-	newer := append(policySchemas[:1:1], `ALTER TABLE accounts ADD COLUMN note TEXT NOT NULL DEFAULT ''`)
+	now := len(policySchemas)
+	newer := append(policySchemas[:now:now], `ALTER TABLE accounts ADD COLUMN note TEXT NOT NULL DEFAULT ''`)
 	for range 2 {
 		f, err := openFile(path, newer)
 		if err != nil {
@@ -484,7 +485,7 @@ func TestStore5_MigrationCopiesFirstAndAnUnknownSchemaIsRefused(t *testing.T) {
 		}
 		f.close()
 	}
-	copied, err := openFile(path+".schema-1", policySchemas)
+	copied, err := openFile(fmt.Sprintf("%s.schema-%d", path, now), policySchemas)
 	if err != nil {
 		t.Fatalf("no copy: %v", err)
 	}
@@ -500,10 +501,35 @@ func TestStore5_MigrationCopiesFirstAndAnUnknownSchemaIsRefused(t *testing.T) {
 	// A migration that fails leaves the old schema.
 	dir = stateDir(t)
 	open(t, dir).Close()
-	if _, err := openFile(filepath.Join(dir, PolicyFile), append(policySchemas[:1:1], `CREATE TABLE t (x); CREATE TABLE accounts (x)`)); err == nil {
+	if _, err := openFile(filepath.Join(dir, PolicyFile), append(policySchemas[:now:now], `CREATE TABLE t (x); CREATE TABLE accounts (x)`)); err == nil {
 		t.Fatal("a failing migration passed")
 	}
 	open(t, dir)
+}
+
+// What an older version wrote is what this one reads.
+func TestStore5_EverySchemaThatLandedIsBroughtForward(t *testing.T) {
+	for n := 1; n < len(policySchemas); n++ {
+		dir := stateDir(t)
+		f, err := openFile(filepath.Join(dir, PolicyFile), policySchemas[:n])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.writer.Exec(`INSERT INTO accounts VALUES ('acc_01997d5e-0000-7000-8000-000000000001', 1, 3)`); err != nil {
+			t.Fatal(err)
+		}
+		f.close()
+		s := open(t, dir)
+		d := Definition{Digest: Digest{1}, Raw: []byte("{}")}
+		if err := s.Apply(Change{Put: []Row{d}}); err != nil {
+			t.Errorf("from schema %d: %v", n, err)
+		}
+		p, err := s.Policy()
+		if err != nil || len(p.Accounts) != 1 || p.Accounts[0].Version != 3 || len(p.Definitions) != 1 || string(p.Definitions[0].Raw) != "{}" {
+			t.Errorf("from schema %d: %+v, %v", n, p, err)
+		}
+		s.Close()
+	}
 }
 
 func TestADamagedPolicyIsRefused(t *testing.T) {
