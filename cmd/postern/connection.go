@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"postern/item"
 	"postern/refusal"
 	"postern/supervisor/api"
 	"postern/supervisor/client"
@@ -16,8 +17,13 @@ import (
 
 func (a *app) connectionCommand() *cobra.Command {
 	both := exactly("PROJECT", "SERVER")
+	var prompts, prefixes []string
+	items := func(c *cobra.Command) {
+		c.Flags().StringArrayVar(&prompts, "prompt", nil, "a `prompt` by its exact name; may be given again")
+		c.Flags().StringArrayVar(&prefixes, "resource-prefix", nil, "the resources at a `URI` and beneath it, by whole segments; may be given again")
+	}
 	named := func(args []string) api.ConnectionParams {
-		return api.ConnectionParams{Project: args[0], Server: args[1], Tools: args[2:]}
+		return api.ConnectionParams{Project: args[0], Server: args[1], Tools: args[2:], Prompts: prompts, Resources: prefixes}
 	}
 	// widen is a change that ends with the connection as it then stands.
 	widen := func(use, short string, action api.Action, what string) *cobra.Command {
@@ -27,16 +33,29 @@ func (a *app) connectionCommand() *cobra.Command {
 			}}
 	}
 	add := widen("add", "let a project use a server, with nothing granted yet (root)", api.ConnectionAdd, "added")
-	accept := widen("accept", "accept the server's current revision (root)", api.ConnectionAccept, "accepted")
+	var yes bool
+	accept := &cobra.Command{Use: "accept PROJECT SERVER [TOOL…]", Short: "accept the server's current revision, and changed tools (root)", ValidArgsFunction: a.completeConnections,
+		Long: "Accepts the server's current revision, and of the granted tools and prompts those that are named, as that revision defines them. " +
+			"What has changed is shown first, word by word; at a terminal it asks."}
+	items(accept)
+	accept.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	accept.Args = func(cmd *cobra.Command, args []string) error { return both(cmd, args[:min(2, len(args))]) }
+	accept.RunE = func(cmd *cobra.Command, args []string) error {
+		return a.acceptConnection(cmd.Context(), named(args), yes)
+	}
 	enable := widen("enable", "enable a disabled connection (root)", api.ConnectionEnable, "enabled")
 
 	var tier string
-	grant := &cobra.Command{Use: "grant PROJECT SERVER TOOL…", Short: "grant exact tools (root)", ValidArgsFunction: a.completeConnections,
-		Long: "Grants exact tools, each with any argument: only the jail bounds what it reaches."}
+	grant := &cobra.Command{Use: "grant PROJECT SERVER [TOOL…]", Short: "grant exact tools, prompts and resources (root)", ValidArgsFunction: a.completeConnections,
+		Long: "Grants exact tools and prompts, each with any argument, and resources by a prefix of their URI: only the jail bounds what they reach."}
+	items(grant)
 	grant.Flags().StringVar(&tier, "tier", "", "raise the `tier` of these tools: observe, reversible or destructive")
 	grant.Args = func(cmd *cobra.Command, args []string) error {
-		if len(args) < 3 {
-			return usagef("needs %s", strings.Join([]string{"PROJECT", "SERVER", "TOOL…"}[len(args):], " "))
+		switch {
+		case len(args) < 2:
+			return usagef("needs %s", strings.Join([]string{"PROJECT", "SERVER"}[len(args):], " "))
+		case len(args) == 2 && len(prompts) == 0 && len(prefixes) == 0:
+			return usagef("needs TOOL…, --prompt or --resource-prefix")
 		}
 		return nil
 	}
@@ -47,16 +66,17 @@ func (a *app) connectionCommand() *cobra.Command {
 				return err
 			}
 		}
-		err := a.widenConnection(cmd.Context(), api.ConnectionGrant, p, "granted "+list(p.Tools))
+		err := a.widenConnection(cmd.Context(), api.ConnectionGrant, p, "granted "+list(itemsOf(p)))
 		return a.nearestTool(cmd.Context(), p, err)
 	}
-	revoke := &cobra.Command{Use: "revoke PROJECT SERVER [TOOL…]", Short: "revoke tools, or all of the connection's", ValidArgsFunction: a.completeConnections}
+	revoke := &cobra.Command{Use: "revoke PROJECT SERVER [TOOL…]", Short: "revoke tools, prompts and resources, or all of the connection's", ValidArgsFunction: a.completeConnections}
+	items(revoke)
 	revoke.Args = func(cmd *cobra.Command, args []string) error { return both(cmd, args[:min(2, len(args))]) }
 	revoke.RunE = func(cmd *cobra.Command, args []string) error {
 		p := named(args)
 		what := "every tool"
-		if len(p.Tools) > 0 {
-			what = list(p.Tools)
+		if all := itemsOf(p); len(all) > 0 {
+			what = list(all)
 		}
 		return a.narrow(cmd.Context(), api.ConnectionRevoke, p, "revoked "+what+" of "+args[1]+" from project "+args[0])
 	}
@@ -94,6 +114,79 @@ func (a *app) connectionCommand() *cobra.Command {
 		}}
 	a.changes(add, accept, enable, grant, revoke, disable)
 	return a.group("connection", "a project's use of a server, and the tools granted", add, ls, show, grant, revoke, accept, enable, disable)
+}
+
+// itemsOf lists what p names, as it stands in grants and records.
+func itemsOf(p api.ConnectionParams) []string {
+	out := slices.Clone(p.Tools)
+	for _, name := range p.Prompts {
+		out = append(out, item.Prompt.Key(name))
+	}
+	for _, uri := range p.Resources {
+		out = append(out, item.Resource.Key(uri))
+	}
+	return out
+}
+
+// acceptConnection shows what differs before it accepts, and accepts no other
+// definition than what it showed.
+func (a *app) acceptConnection(ctx context.Context, p api.ConnectionParams, yes bool) error {
+	shown, err := ask[api.ConnectionResult](ctx, a, api.ConnectionShow, api.ConnectionParams{Project: p.Project, Server: p.Server}, client.Options{})
+	if err != nil {
+		return err
+	}
+	for _, c := range shown.Changes {
+		if p.Seen == nil {
+			p.Seen = map[string]string{}
+		}
+		p.Seen[c.Tool] = c.Pin
+	}
+	if !a.json && len(shown.Changes) > 0 {
+		t := newTable(a.out)
+		changeLines(t, shown.Changes)
+		if err := t.flush(); err != nil {
+			return fmt.Errorf("write the output: %w", err)
+		}
+	}
+	if !yes && !a.json && !a.opts.DryRun && a.asks() {
+		question := "Accept the revision, and no changed tool?"
+		if all := itemsOf(p); len(all) > 0 {
+			question = "Accept the revision, and " + clean(list(all)) + " as shown?"
+		}
+		if !a.agreed(question) {
+			return errors.New("not accepted; nothing was changed")
+		}
+	}
+	return a.widenConnection(ctx, api.ConnectionAccept, p, "accepted")
+}
+
+// changeLines shows differences: words that go as [-words-], words that come as {+words+}.
+func changeLines(t *table, changes []api.Change) {
+	t.line("Granted, and listed otherwise by the current revision:")
+	for _, c := range changes {
+		if c.Reason != "" {
+			t.line("%s is %s: %s", c.Tool, c.State, c.Reason)
+		} else {
+			t.line("%s is %s", c.Tool, c.State)
+		}
+		for _, m := range c.Members {
+			var b strings.Builder
+			for _, p := range m.Pieces {
+				switch p.Op {
+				case "-":
+					b.WriteString("[-" + p.Text + "-]")
+				case "+":
+					b.WriteString("{+" + p.Text + "+}")
+				default:
+					b.WriteString(p.Text)
+				}
+			}
+			if m.Cut {
+				b.WriteString(" (more is different than is shown)")
+			}
+			t.line("  %s: %s", m.Member, b.String())
+		}
+	}
 }
 
 func (a *app) widenConnection(ctx context.Context, action api.Action, p api.ConnectionParams, what string) error {

@@ -154,12 +154,16 @@ type (
 		Account string `json:"account"`
 		Role    string `json:"role,omitempty"` // owner, member, viewer
 	}
-	// ConnectionParams names one connection; Tools are needed by grant, optional for revoke.
+	// ConnectionParams names one connection; grant needs a tool, a prompt or a resource prefix, revoke takes some or none.
 	ConnectionParams struct {
-		Project string   `json:"project"`
-		Server  string   `json:"server"`
-		Tools   []string `json:"tools,omitempty"`
-		Tier    string   `json:"tier,omitempty"`
+		Project   string   `json:"project"`
+		Server    string   `json:"server"`
+		Tools     []string `json:"tools,omitempty"`
+		Prompts   []string `json:"prompts,omitempty"`
+		Resources []string `json:"resources,omitempty"` // prefixes of URIs, by whole segments
+		Tier      string   `json:"tier,omitempty"`
+		// Seen are the pins of the changed definitions that were looked at, by tool: accept refuses others.
+		Seen map[string]string `json:"seen,omitempty"`
 	}
 	ProjectParams struct {
 		Project string `json:"project,omitempty"`
@@ -226,7 +230,8 @@ type (
 		Tools    []ToolResult `json:"tools"`
 	}
 	ToolResult struct {
-		Tool        string   `json:"tool"`
+		Tool        string   `json:"tool"`           // a prompt is "prompt:NAME", a prefix of resources "resource:URI"
+		Kind        string   `json:"kind,omitempty"` // prompt or resource; empty for a tool
 		Served      string   `json:"served,omitempty"`
 		Title       string   `json:"title,omitempty"`
 		Description string   `json:"description,omitempty"`
@@ -251,7 +256,27 @@ type (
 		Reason     string       `json:"reason,omitempty"`
 		Version    uint64       `json:"version"`
 		Tools      []ToolResult `json:"tools,omitempty"`
+		Changes    []Change     `json:"changes,omitempty"` // of what is granted, against the current revision; in accept's answer, as it was before
 		Notice     string       `json:"notice,omitempty"`
+	}
+	// Change is a granted tool or prompt that the server lists otherwise than it was granted.
+	Change struct {
+		Tool    string         `json:"tool"`
+		Kind    string         `json:"kind,omitempty"`
+		State   string         `json:"state"` // changed, gone or quarantined
+		Reason  string         `json:"reason,omitempty"`
+		Pin     string         `json:"pin,omitempty"` // of the definition as it is now
+		Members []MemberChange `json:"members,omitempty"`
+	}
+	// MemberChange is one member of a definition, word by word; the text is escaped.
+	MemberChange struct {
+		Member string  `json:"member"`
+		Pieces []Piece `json:"pieces"`
+		Cut    bool    `json:"cut,omitzero"` // more is different than is shown
+	}
+	Piece struct {
+		Op   string `json:"op"` // "=" stays, "-" goes, "+" comes
+		Text string `json:"text"`
 	}
 	ConnectionListResult struct {
 		Connections []ConnectionResult `json:"connections"`

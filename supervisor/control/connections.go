@@ -2,8 +2,10 @@ package control
 
 import (
 	"context"
+	"slices"
 
 	"postern/ids"
+	"postern/item"
 	"postern/policy/class"
 	"postern/refusal"
 	"postern/supervisor/api"
@@ -56,19 +58,41 @@ func (a *actions) connectionResult(p registry.RootProject, c *registry.Connected
 			r.Tools = append(r.Tools, a.toolResult(p.ID, c, name))
 		}
 	}
+	rest := len(r.Tools)
 	for name := range c.Grants {
 		if !seen[name] {
 			r.Tools = append(r.Tools, a.toolResult(p.ID, c, name))
 		}
 	}
+	sortBy(r.Tools[rest:], func(t api.ToolResult) string { return t.Tool })
 	return r
+}
+
+// keys are the items that params name.
+func keys(p api.ConnectionParams) []string {
+	out := slices.Clone(p.Tools)
+	for _, name := range p.Prompts {
+		out = append(out, item.Prompt.Key(name))
+	}
+	for _, uri := range p.Resources {
+		out = append(out, item.Resource.Key(uri))
+	}
+	return out
+}
+
+// kindOf names the kind of what is not a tool.
+func kindOf(key string) string {
+	if kind, _ := item.Split(key); kind != item.Tool {
+		return kind.String()
+	}
+	return ""
 }
 
 // toolResult asks the gate about a tool as a task of the project with no ceiling would.
 func (a *actions) toolResult(p ids.Project, c *registry.Connected, name string) api.ToolResult {
 	k, _ := a.reg.Tool(p, c.ID, name)
-	out := api.ToolResult{Tool: name, Granted: k.Grant != nil, Classes: k.Classes.Strings(), ClassSource: k.Source.String(), Tier: k.Tier.String(), State: "refused"}
-	if k.Grant != nil {
+	out := api.ToolResult{Tool: name, Kind: kindOf(name), Granted: k.Grant != nil, Classes: k.Classes.Strings(), ClassSource: k.Source.String(), Tier: k.Tier.String(), State: "refused"}
+	if k.Grant != nil && out.Kind != item.Resource.String() {
 		out.Served = k.Grant.Served
 	}
 	if k.Pin != nil {
@@ -142,13 +166,16 @@ func (a *actions) connectionShow(ctx context.Context, c *Call) (any, error) {
 // shown is a connection as it stands now.
 func (a *actions) shown(ctx context.Context, c *Call, p api.ConnectionParams) (api.ConnectionResult, error) {
 	var out api.ConnectionResult
+	var differ []changed
 	err := a.do(ctx, func() error {
 		proj, con, err := a.pickConnection(c.Who, p)
 		if err == nil {
 			out = a.connectionResult(proj, con, true)
+			differ = a.changes(con)
 		}
 		return err
 	})
+	out.Changes = described(differ)
 	return out, err
 }
 
@@ -184,15 +211,16 @@ func (a *actions) connectionGrant(ctx context.Context, c *Call) (any, error) {
 			return nil, api.Refuse(refusal.BadRequest, "A tier is observe, reversible or destructive, not %q.", p.Tier)
 		}
 	}
-	if len(p.Tools) > registry.MaxTools {
-		return nil, api.Refuse(refusal.BadRequest, "A grant names at most %d tools.", registry.MaxTools)
+	if len(p.Tools)+len(p.Prompts)+len(p.Resources) > registry.MaxTools {
+		return nil, api.Refuse(refusal.BadRequest, "A grant names at most %d tools, prompts and resource prefixes.", registry.MaxTools)
 	}
-	gs := make([]ids.Grant, len(p.Tools))
+	items := keys(p)
+	gs := make([]ids.Grant, len(items))
 	for i := range gs {
 		gs[i] = ids.New[ids.Grant](a.Now(), random())
 	}
 	return a.change(ctx, c, p, grantNotice, func(con *registry.Connected) (registry.Change, error) {
-		return a.reg.Grant(registry.Granting{Connection: con.ID, Tools: p.Tools, Tier: tier, By: by(c.Who, a.account(c.Who)), At: c.Req.At, IDs: gs, Now: a.Now()})
+		return a.reg.Grant(registry.Granting{Connection: con.ID, Tools: items, Tier: tier, By: by(c.Who, a.account(c.Who)), At: c.Req.At, IDs: gs, Now: a.Now()})
 	})
 }
 
@@ -201,9 +229,21 @@ func (a *actions) connectionAccept(ctx context.Context, c *Call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a.change(ctx, c, p, "", func(con *registry.Connected) (registry.Change, error) {
-		return a.reg.Accept(con.ID, a.reg.Root().Servers[con.Server].Current, p.Tools, by(c.Who, a.account(c.Who)), c.Req.At, a.Now())
+	var was []changed
+	out, err := a.change(ctx, c, p, "", func(con *registry.Connected) (registry.Change, error) {
+		was = a.changes(con)
+		for _, ch := range was {
+			if seen, looked := p.Seen[ch.Tool]; looked && seen != ch.Pin {
+				return registry.Change{}, api.Refuse(refusal.StaleSelector, "%q has changed again since it was shown; look at it once more.", ch.Tool)
+			}
+		}
+		return a.reg.Accept(con.ID, a.reg.Root().Servers[con.Server].Current, keys(p), by(c.Who, a.account(c.Who)), c.Req.At, a.Now())
 	})
+	if r, ok := out.(api.ConnectionResult); ok {
+		r.Changes = described(was)
+		out = r
+	}
+	return out, err
 }
 
 func (a *actions) connectionEnable(ctx context.Context, c *Call) (any, error) {
@@ -238,7 +278,7 @@ func (a *actions) cut(ctx context.Context, c *Call, make func(*registry.Connecte
 
 func (a *actions) connectionRevoke(ctx context.Context, c *Call) (any, error) {
 	return a.cut(ctx, c, func(con *registry.Connected, p api.ConnectionParams) (registry.Change, error) {
-		return a.reg.Revoke(con.ID, p.Tools, c.Req.At)
+		return a.reg.Revoke(con.ID, keys(p), c.Req.At)
 	})
 }
 

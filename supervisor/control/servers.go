@@ -85,8 +85,11 @@ func (a *actions) catalogue(srv registry.RootServer) api.CatalogueResult {
 	for _, name := range cat.Order {
 		pin := cat.Tools[name]
 		hints := class.Hints{ReadOnly: class.Claim(pin.ReadOnly), Destructive: class.Claim(pin.Destructive)}
+		if kindOf(name) != "" {
+			hints = class.Hints{ReadOnly: class.Yes} // see registry.Tool
+		}
 		classes, source := class.Of(rev.Classes[name], name, hints)
-		t := api.ToolResult{Tool: name, Pin: pinText(pin), Classes: classes.Strings(), ClassSource: source.String(),
+		t := api.ToolResult{Tool: name, Kind: kindOf(name), Pin: pinText(pin), Classes: classes.Strings(), ClassSource: source.String(),
 			Tier: class.TierOf(rev.Tiers[name], class.Unmarked, classes, hints).String(), State: "offered"}
 		t.Title, t.Description = gate.Describe(pin.Raw)
 		if pin.Quarantine != "" {

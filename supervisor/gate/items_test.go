@@ -1,0 +1,76 @@
+package gate
+
+import (
+	"bytes"
+	"testing"
+
+	"postern/bridge/wire"
+	"postern/ids"
+	"postern/item"
+	"postern/refusal"
+)
+
+// offer probes the files server anew with prompts, and grants items of it to shop.
+func (w *world) offer(items ...string) {
+	w.t.Helper()
+	w.probe(files, catalogue+`[{"name":"review","description":"reviews"},{"name":"hidden"}]`)
+	w.grant(w.conn, 0, items...)
+}
+
+func TestPromptsAndResourcesAreAskedAboutLikeCalls(t *testing.T) {
+	w := newWorld(t)
+	w.offer("prompt:review", "resource:file:///docs")
+	seen := map[string]wire.Tool{}
+	for _, v := range w.view() {
+		seen[v.Name] = v
+	}
+	if v := seen["prompt:review"]; !v.Callable || !bytes.Contains(v.Definition, []byte(`"reviews"`)) {
+		t.Errorf("the prompt is shown as %+v", v)
+	}
+	if v := seen["prompt:hidden"]; v.Callable || v.Definition != nil || v.Tool != "prompt:hidden" {
+		t.Errorf("the prompt without a grant is shown as %+v", v)
+	}
+	if v := seen["resource:file:///docs"]; !v.Callable || v.Definition != nil {
+		t.Errorf("the prefix is shown as %+v", v)
+	}
+	for key, want := range map[string]refusal.Code{
+		"prompt:review": "", "prompt:hidden": refusal.ToolNotGranted, "prompt:none": refusal.ToolUnknown, "review": refusal.ToolUnknown,
+		"resource:file:///docs": "", "resource:file:///docs/a/b": "", "resource:file:///docsx": refusal.ToolUnknown,
+		"resource:file:///docs/../etc": refusal.ToolUnknown, "resource:": refusal.ToolUnknown,
+	} {
+		if d := w.ask(w.ses, w.conn, key); d.Code != want {
+			t.Errorf("%s: %q, want %q", key, string(d.Code), string(want))
+		}
+	}
+	// A name that the bridge does not know is found among the project's own.
+	if d := w.ask(w.ses, "", "resource:file:///docs/a"); d.Code != refusal.StaleSelector {
+		t.Errorf("a resource by its URI alone: %q", string(d.Code))
+	}
+	if d := w.ask(w.ses, "", "resource:file:///other"); d.Code != refusal.ToolUnknown {
+		t.Errorf("an unknown resource: %q", string(d.Code))
+	}
+	w.do(w.reg().Revoke(w.conn, []string{"resource:file:///docs"}, 0))
+	if d := w.ask(w.ses, w.conn, "resource:file:///docs/a"); d.Code != refusal.ToolUnknown {
+		t.Errorf("after it was revoked: %q", string(d.Code))
+	}
+	if r := w.g.Reconsider(shopSet.Project); len(r.Calls) != 2 {
+		t.Errorf("open reads of what was revoked: %+v", r.Calls)
+	}
+}
+
+func TestDriftTakesAPromptAway(t *testing.T) {
+	w := newWorld(t)
+	w.offer("prompt:review")
+	if _, err := w.g.Listed(w.conn, id[ids.Revision](files), []byte(catalogue+`[{"name":"review","description":"something else"}]`)); err != nil {
+		t.Fatal(err)
+	}
+	if d := w.ask(w.ses, w.conn, "prompt:review"); d.Code != refusal.ToolChanged {
+		t.Errorf("a prompt that its server lists otherwise: %q", string(d.Code))
+	}
+	if d := w.ask(w.ses, w.conn, "read_file"); d.Code != "" {
+		t.Errorf("its sibling: %q", string(d.Code))
+	}
+	if kind, name := item.Split("prompt:review"); kind != item.Prompt || name != "review" {
+		t.Error(kind, name)
+	}
+}
