@@ -53,7 +53,7 @@ var mayImport = map[string][]string{
 	"supervisor/client":   {"supervisor/api"},
 	"supervisor/launch":   {"supervisor/order", "supervisor/api", "supervisor/peer", "jail", "jail/spec", "policy/class", "profiles"},
 	"supervisor/activity": {"supervisor/store", "policy", "policy/class"},
-	"supervisor/registry": {"supervisor/store", "supervisor/order", "supervisor/token", "policy", "policy/class", "profiles"},
+	"supervisor/registry": {"supervisor/store", "supervisor/order", "supervisor/token", "policy", "policy/access", "policy/class", "profiles"},
 	"supervisor/gate":     {"policy", "policy/access", "policy/class", "bridge/wire", "supervisor/activity", "supervisor/store", "supervisor/peer", "supervisor/registry", "supervisor/token"},
 	"supervisor/workers":  {"supervisor/order", "supervisor/gate", "supervisor/peer", "bridge/pace", "bridge/wire"},
 	"supervisor/control":  {"supervisor/api", "supervisor/order", "supervisor/gate", "supervisor/workers", "supervisor/registry", "supervisor/activity", "supervisor/store", "supervisor/peer", "supervisor/token", "policy", "policy/access", "policy/class"},

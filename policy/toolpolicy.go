@@ -86,12 +86,10 @@ func (p *ToolPolicy) Answer(server, tool string, classes class.Set) Answer {
 	if p.DeniedClasses != nil && classes.Meets(*p.DeniedClasses) {
 		return Refused
 	}
-	byName := named(p.Allowed, server, tool)
-	byClass := p.AllowedClasses != nil && classes.Within(*p.AllowedClasses)
-	if p.restricts() && !byName && !byClass {
-		return Refused
+	if !p.restricts() || p.AllowedClasses != nil && classes.Within(*p.AllowedClasses) || named(p.Allowed, server, tool) {
+		return Allowed
 	}
-	return Allowed
+	return Refused
 }
 
 // byClass tells whether a class list is held against tools, so that one without

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"time"
 
 	"postern/ids"
+	"postern/policy/access"
 	"postern/policy/class"
 	"postern/supervisor/order"
 	"postern/supervisor/registry"
@@ -15,10 +18,14 @@ const every = "*"
 
 // rootOf turns the document of posternd into what the registry decides on. A class
 // or tier that this build does not know is an error: it must not decide as none.
-func rootOf(r order.Root) (*registry.Root, error) {
+//
+// was is what decides now, or nil: an access policy that has not changed is not read
+// again, for whoever reads it holds every admission up.
+func rootOf(r order.Root, was *registry.Root) (*registry.Root, error) {
 	out := &registry.Root{Version: r.Version, Accounts: map[ids.Account]registry.RootAccount{}, Projects: map[ids.Project]registry.RootProject{},
 		Servers: map[ids.Server]registry.RootServer{}, Hosts: map[string]registry.RootHost{}, Assigned: map[registry.Assignment]bool{},
-		FirstUID: r.UIDs.First, UIDs: r.UIDs.Count}
+		FirstUID: r.UIDs.First, UIDs: r.UIDs.Count, Access: accessOf(r.Access, was),
+		AccessFile: registry.AccessFile{Path: r.Access.Path, Digest: r.Access.Digest, Error: r.Access.Error, At: r.Access.At}}
 	for _, a := range r.Accounts {
 		out.Accounts[a.ID] = registry.RootAccount{ID: a.ID, Name: a.Name, UIDs: a.UIDs, Deleted: a.Deleted}
 	}
@@ -50,6 +57,24 @@ func rootOf(r order.Root) (*registry.Root, error) {
 		out.Hosts[h.ID] = host
 	}
 	return out, nil
+}
+
+// accessOf reads the access policy. One that posternd could not read denies everyone,
+// and so does one that is not what its digest says.
+func accessOf(a order.Access, was *registry.Root) *access.Policy {
+	switch {
+	case a.Error != "":
+		return access.Unreadable(access.Mistake{Want: a.Error})
+	case !a.Present:
+		return nil
+	case was != nil && was.Access != nil && was.AccessFile.Error == "" && was.AccessFile.Digest == a.Digest:
+		return was.Access
+	}
+	if sum := sha256.Sum256(a.Document); hex.EncodeToString(sum[:]) != a.Digest {
+		return access.Unreadable(access.Mistake{Want: "the document is not the one that was announced"})
+	}
+	p, _ := access.Parse(a.Document)
+	return p
 }
 
 func revisionOf(v order.Revision) (*registry.RootRevision, error) {

@@ -1,13 +1,18 @@
 package main
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"strings"
 	"testing"
 	"time"
 
 	"postern/ids"
+	"postern/policy/access"
 	"postern/policy/class"
+	"postern/refusal"
 	"postern/supervisor/order"
+	"postern/supervisor/registry"
 )
 
 func id[T ids.ID](n byte) T { return ids.New[T](time.UnixMilli(1_790_000_000_000), [10]byte{9: n}) }
@@ -25,7 +30,7 @@ func document() order.Root {
 }
 
 func TestRootFactsAreTakenWhole(t *testing.T) {
-	r, err := rootOf(document())
+	r, err := rootOf(document(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,8 +75,54 @@ func TestAWordThisBuildDoesNotKnowDecidesNothing(t *testing.T) {
 	} {
 		d := document()
 		change(&d.Servers[0].Revisions[0]) // not even the current one
-		if r, err := rootOf(d); err == nil || r != nil || !strings.Contains(err.Error(), string(d.Servers[0].ID)) || !strings.Contains(err.Error(), "run") {
+		if r, err := rootOf(d, nil); err == nil || r != nil || !strings.Contains(err.Error(), string(d.Servers[0].ID)) || !strings.Contains(err.Error(), "run") {
 			t.Errorf("%s: %v, %v", says, r, err)
 		}
 	}
+}
+
+func TestTheAccessPolicyIsReadAsPosterndFoundIt(t *testing.T) {
+	const doc = "channels: {w: {allow: [x]}}"
+	found := order.Access{Path: "/etc/postern/access.yaml", Present: true, Document: []byte(doc), Digest: digest(doc)}
+	code := func(a order.Access, was *registry.Root) (refusal.Code, *registry.Root) {
+		d := document()
+		d.Access = a
+		r, err := rootOf(d, was)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Access.Resolve(access.Principal{Channel: "w", ID: "x"}, access.Facts{}).Code, r
+	}
+	got, first := code(found, nil)
+	if got != "" || first.AccessFile.Path != found.Path || first.AccessFile.Digest != found.Digest {
+		t.Fatalf("%s, %+v", got, first.AccessFile)
+	}
+	if got, again := code(found, first); got != "" || again.Access != first.Access {
+		t.Errorf("an unchanged document was read again: %s", got)
+	}
+	if got, r := code(order.Access{Path: found.Path}, first); got != refusal.PrincipalRefused || r.Access != nil {
+		t.Errorf("no file: %s", got)
+	}
+	unreadable := order.Access{Path: found.Path, Present: true, Error: "permission denied"}
+	got, r := code(unreadable, first)
+	if got != refusal.AccessUnavailable || r.AccessFile.Error == "" {
+		t.Errorf("unreadable: %s", got)
+	}
+	if got, r := code(found, r); got != "" || r.AccessFile.Error != "" {
+		t.Errorf("healed: %s", got)
+	}
+	other := found
+	other.Document = []byte("channels: {w: {owners: [x]}}")
+	if got, _ := code(other, nil); got != refusal.AccessUnavailable {
+		t.Errorf("another document than announced: %s", got)
+	}
+	broken := order.Access{Present: true, Document: []byte("{"), Digest: digest("{")}
+	if got, _ := code(broken, first); got != refusal.AccessUnavailable {
+		t.Errorf("a document that cannot be parsed: %s", got)
+	}
+}
+
+func digest(doc string) string {
+	sum := sha256.Sum256([]byte(doc))
+	return hex.EncodeToString(sum[:])
 }

@@ -72,7 +72,7 @@ func run(ctx context.Context, stateDir, runDir string, log hclog.Logger) error {
 	w, err := workers.New(workers.Config{
 		Gate: g, Orders: ordersFD, Log: log.Named("loop"),
 		Facts: func(r order.Root) error {
-			root, err := rootOf(r)
+			root, err := rootOf(r, reg.Root())
 			if err != nil {
 				return err
 			}

@@ -35,11 +35,11 @@ func (m Mistake) String() string {
 
 // Bounds of the document.
 const (
-	MaxDocument = 1 << 20 // bytes
+	MaxDocument = 512 << 10 // bytes; the writer reads it between two admissions
 	MaxChannels = 64
-	MaxEntries  = 20_000 // identities of one list of a channel
-	maxMistakes = 100    // that are told
-	maxShown    = 120    // bytes of the document in one of them
+	MaxEntries  = 5000 // identities of one list of a channel
+	maxMistakes = 100  // that are told
+	maxShown    = 120  // bytes of the document in one of them
 )
 
 // reader walks the tree by hand, because a library's strict mode ends at the first
@@ -79,8 +79,14 @@ func shown(s string) string {
 	return q[1 : len(q)-1]
 }
 
-// tree parses one document. Nothing said is the nil node.
-func tree(doc []byte, mode parser.Mode) (*ast.File, ast.Node, *Mistake) {
+// tree parses one document. Nothing said is the nil node. A document that is half
+// written must not end the authority, whatever the library makes of it.
+func tree(doc []byte, mode parser.Mode) (file *ast.File, body ast.Node, wrong *Mistake) {
+	defer func() {
+		if r := recover(); r != nil {
+			file, body, wrong = nil, nil, &Mistake{Want: "it cannot be parsed"}
+		}
+	}()
 	if len(doc) > MaxDocument {
 		return nil, nil, &Mistake{Want: fmt.Sprintf("at most %d bytes", MaxDocument)}
 	}

@@ -18,7 +18,20 @@ type Root struct {
 	Servers  []Server     `json:"servers"`
 	Hosts    []Host       `json:"hosts"`
 	UIDs     Range        `json:"uids"`
+	Access   Access       `json:"access"`
 	Warnings []string     `json:"warnings,omitempty"`
+}
+
+// Access is the access policy as posternd found it. Without a file nothing but Path is
+// set; Error says why one that is there, or was, could not be read, and then there is
+// no document.
+type Access struct {
+	Path     string `json:"path,omitempty"`
+	Present  bool   `json:"present,omitempty"`
+	Document []byte `json:"document,omitempty"`
+	Digest   string `json:"digest,omitempty"` // of the document, to tell which one decides
+	Error    string `json:"error,omitempty"`
+	At       int64  `json:"at,omitempty"` // when it was found so, milliseconds since the epoch
 }
 
 // Account is a person or a service that owns projects.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"postern/ids"
+	"postern/policy/access"
 	"postern/policy/class"
 )
 
@@ -18,8 +19,19 @@ type Root struct {
 	Hosts    map[string]RootHost
 	// Assigned names which project has the credential of which server.
 	Assigned map[Assignment]bool
+	// Access is the access policy, nil where there is no file; it is never changed.
+	Access     *access.Policy
+	AccessFile AccessFile
 	// The users of jails: none of them is anybody's.
 	FirstUID, UIDs uint32
+}
+
+// AccessFile is where the access policy came from.
+type AccessFile struct {
+	Path   string
+	Digest string // of the document; "" where there is none
+	Error  string // why it could not be read
+	At     int64  // milliseconds since the epoch
 }
 
 // Leased tells whether a uid lies in the range of the jails.
