@@ -36,7 +36,8 @@ type call struct {
 	// Set before the Admit and not changed any more.
 	in      *instance // nil where the call can only be refused
 	tool    string    // the upstream's name
-	number  int64     // the id towards the tool server
+	paths   *wire.Paths
+	number  int64 // the id towards the tool server
 	line    []byte
 	started time.Time
 
@@ -98,6 +99,7 @@ func (c *call) beginSlowly(line []byte) {
 		c.ask(m, t, nil)
 		return
 	}
+	c.readPaths(m, t)
 	in, code, recorded := b.instanceFor(c, t)
 	if code != "" {
 		c.refuse(code, !recorded)
@@ -122,6 +124,8 @@ func (c *call) ask(m *mcp.Message, t wire.Tool, in *instance) {
 	c.in, c.tool, c.started = in, admit.Tool, time.Now()
 	if in != nil {
 		admit.Instance = in.id
+		c.readPaths(m, t)
+		admit.Paths = c.paths
 		c.number = in.srv.NextID()
 		c.line = in.srv.Peer().AppendCall(make([]byte, 0, 128+len(args)+len(c.tool)), c.number, m, c.tool)
 	}
@@ -154,6 +158,14 @@ func (c *call) ask(m *mcp.Message, t wire.Tool, in *instance) {
 		c.overLocked()
 		return false
 	}})
+}
+
+// readPaths takes the path arguments, where the tool has any, out of the very value
+// that is sent if the call is admitted.
+func (c *call) readPaths(m *mcp.Message, t wire.Tool) {
+	if t.Paths != nil && c.paths == nil {
+		c.paths = t.Paths.Of(m.Param("arguments"))
+	}
 }
 
 // overLocked gives back what the call held. It may be called once.

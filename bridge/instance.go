@@ -72,7 +72,7 @@ func (b *Bridge) instanceFor(c *call, t wire.Tool) (in *instance, code refusal.C
 		st, own := b.starts[t.Connection], false
 		if st == nil {
 			st, own = &start{seq: b.nextSeqLocked(), done: make(chan struct{})}, true
-			st.m = wire.Start{Seq: st.seq, Session: c.s.id, Connection: t.Connection, Tool: t.Tool, RequestID: requestID(c.id)}
+			st.m = wire.Start{Seq: st.seq, Session: c.s.id, Connection: t.Connection, Tool: t.Tool, RequestID: requestID(c.id), Paths: c.paths}
 			b.starts[t.Connection] = st
 		}
 		b.mu.Unlock()

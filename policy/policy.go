@@ -119,6 +119,16 @@ const (
 	RefusedWider   // the task's mode is wider than the widest its principal may have
 )
 
+// Paths says where the path arguments of a known filesystem operation lie.
+type Paths uint8
+
+// The answers. A tool without path arguments has them inside.
+const (
+	PathsUnknown Paths = iota
+	PathsInside
+	PathsOutside // or missing, or no paths at all
+)
+
 // Limits is what bounds say of one more call.
 type Limits uint8
 
@@ -153,6 +163,7 @@ type Facts struct {
 	Ceiling   Answer
 	Mode      Answer
 	Profile   Answer
+	Paths     Paths
 
 	Credential bool // none is needed, or the needed one is assigned and readable
 	Tier       class.Tier

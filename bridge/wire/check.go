@@ -21,7 +21,7 @@ func checkUp(m Up) error {
 		return id[ids.Session](string(m.Session))
 	case Start:
 		return errors.Join(id[ids.Session](string(m.Session)), id[ids.Connection](string(m.Connection)),
-			tool(m.Tool), bounded("request_id", m.RequestID, MaxRequestID))
+			tool(m.Tool), bounded("request_id", m.RequestID, MaxRequestID), checkPaths(m.Paths))
 	case Catalogue:
 		if m.Part < 0 || m.Part > MaxCatalogue/MaxPart || len(m.Data) > MaxPart {
 			return fmt.Errorf("part %d of %d bytes: %w", m.Part, len(m.Data), errField)
@@ -37,7 +37,7 @@ func checkUp(m Up) error {
 		return errors.Join(id[ids.Connection](string(m.Connection)), id[ids.Jail](string(m.Instance)),
 			bounded("error", m.Error, MaxText), bounded("server", m.Server, MaxName), bounded("era", m.Era, 16))
 	case Admit:
-		err := errors.Join(id[ids.Session](string(m.Session)), tool(m.Tool), bounded("request_id", m.RequestID, MaxRequestID))
+		err := errors.Join(id[ids.Session](string(m.Session)), tool(m.Tool), bounded("request_id", m.RequestID, MaxRequestID), checkPaths(m.Paths))
 		if m.Connection != "" {
 			err = errors.Join(err, id[ids.Connection](string(m.Connection)))
 		}

@@ -12,12 +12,14 @@
 //	  SessionEnded{session, reason}  ─────▶
 //	  View{session, seq}             ─────▶
 //	                                 ◀─────  ViewIs{session, seq, tools | + memfd}
-//	  Start{session, seq, conn, tool}─────▶  (the gate is asked what Admit would be asked)
+//	  Start{session, seq, conn, tool,─────▶  (the gate is asked what Admit would be asked)
+//	        path arguments}
 //	                                 ◀─────  Started{conn, instance, revision} + stdin, stdout, stderr
 //	                                 ◀─────  NotStarted{conn, session, seq, code}
 //	  Catalogue{conn, instance, …}   ─────▶  in parts, once for each Started and each change
 //	                                 ◀─────  Exited{conn, instance, how}
-//	  Admit{seq, session, …}         ─────▶
+//	  Admit{seq, session, …,         ─────▶
+//	        path arguments}
 //	                                 ◀─────  Admitted{seq, call, deadline} | Refused{seq, code}
 //	                                 ◀─────  Cancel{call, code}
 //	  Ended{call, outcome, …}        ─────▶
@@ -101,6 +103,7 @@ type (
 		Connection ids.Connection `json:"connection"`
 		Tool       string         `json:"tool"` // the upstream's name
 		RequestID  string         `json:"request_id"`
+		Paths      *Paths         `json:"paths,omitempty"` // where the view says that the tool has path arguments
 	}
 	// Catalogue is one part of what an instance listed. Data of all parts together is a JSON array of raw tool definitions.
 	Catalogue struct {
@@ -130,6 +133,7 @@ type (
 		Digest     string         `json:"digest"` // hex SHA-256 of the arguments as they would be sent
 		Size       int64          `json:"size"`   // bytes of the arguments
 		RequestID  string         `json:"request_id"`
+		Paths      *Paths         `json:"paths,omitempty"` // where the view says that the tool has path arguments
 	}
 	// Ended tells how an admitted call ended.
 	Ended struct {
@@ -181,9 +185,10 @@ type (
 	Tool struct {
 		Name       string         `json:"name"` // as served
 		Connection ids.Connection `json:"connection"`
-		Tool       string         `json:"tool"`       // as the upstream names it
-		Callable   bool           `json:"callable"`   // false: of this project, listed nowhere, refused by its own code
-		Definition jsontext.Value `json:"definition"` // the pinned raw definition; null when not callable
+		Tool       string         `json:"tool"`            // as the upstream names it
+		Callable   bool           `json:"callable"`        // false: of this project, listed nowhere, refused by its own code
+		Definition jsontext.Value `json:"definition"`      // the pinned raw definition; null when not callable
+		Paths      *PathArgs      `json:"paths,omitempty"` // of a callable tool that has path arguments
 	}
 	// Started hands over an instance: stdin (write), stdout (read), stderr (read).
 	Started struct {

@@ -19,9 +19,9 @@ func ups() []Up {
 	ses, con, jal, cal := ids.New[ids.Session](now, [10]byte{1}), ids.New[ids.Connection](now, [10]byte{2}), ids.New[ids.Jail](now, [10]byte{3}), ids.New[ids.Call](now, [10]byte{4})
 	return []Up{
 		Hello{Version: "1"}, View{Session: ses, Seq: 1},
-		Start{Seq: 2, Session: ses, Connection: con, Tool: "read_file", RequestID: "1"},
+		Start{Seq: 2, Session: ses, Connection: con, Tool: "read_file", RequestID: "1", Paths: &Paths{Unreadable: true}},
 		Catalogue{Connection: con, Instance: jal, Last: true, Data: []byte(`[{}]`), Era: "legacy", Quarantined: []Quarantined{{Tool: "x", Reason: "y"}}},
-		Admit{Seq: 1 << 60, Session: ses, Connection: con, Instance: jal, Tool: "x", Digest: strings.Repeat("ab", 32), Size: 3, RequestID: `"a"`},
+		Admit{Seq: 1 << 60, Session: ses, Connection: con, Instance: jal, Tool: "x", Digest: strings.Repeat("ab", 32), Size: 3, RequestID: `"a"`, Paths: &Paths{List: []string{"a/b", "\u2028 \"\\"}}},
 		Ended{Call: cal, Outcome: Completed, Size: 1, Micros: 2, Returned: true},
 		SessionEnded{Session: ses, Reason: "end of input"},
 		Denied{Session: ses, Code: refusal.BadRequest}, Fenced{N: 9},
@@ -32,7 +32,7 @@ func downs() []Down {
 	ses, con, jal, cal := ids.New[ids.Session](now, [10]byte{1}), ids.New[ids.Connection](now, [10]byte{2}), ids.New[ids.Jail](now, [10]byte{3}), ids.New[ids.Call](now, [10]byte{4})
 	return []Down{
 		Session{Session: ses}, SessionEnd{Session: ses, Code: refusal.TaskEnded},
-		ViewIs{Session: ses, Seq: 3, Tools: []Tool{{Name: "a", Connection: con, Tool: "a", Callable: true, Definition: jsontext.Value(`{"name":"a","x":12345678901234567890,"y":"\u2028 \ud83d\ude00 \u0000"}`)}}},
+		ViewIs{Session: ses, Seq: 3, Tools: []Tool{{Name: "a", Connection: con, Tool: "a", Callable: true, Paths: &PathArgs{Names: []string{"path"}}, Definition: jsontext.Value(`{"name":"a","x":12345678901234567890,"y":"\u2028 \ud83d\ude00 \u0000"}`)}}},
 		Started{Connection: con, Instance: jal, Revision: ids.New[ids.Revision](now, [10]byte{}), StartMs: 5},
 		NotStarted{Seq: 1, Session: ses, Connection: con, Code: refusal.ServerUnavailable, Text: "x"},
 		Exited{Connection: con, Instance: jal, How: "exit 0"}, Admitted{Seq: 1, Call: cal, DeadlineMs: 60000},
@@ -86,6 +86,7 @@ func TestWire2_DecodeAcceptsWhatEncodeMakesAndNoMore(t *testing.T) {
 		"a session left out":          `View {"seq":1}`,
 		"an unknown outcome":          `Ended {"call":"` + string(ids.New[ids.Call](now, [10]byte{})) + `","outcome":"fine","size":0,"micros":0,"returned":true}`,
 		"an unknown code":             `Denied {"session":"` + string(ids.New[ids.Session](now, [10]byte{})) + `","code":"made_up"}`,
+		"paths that are none":         `Start {"seq":1,"session":"` + string(ids.New[ids.Session](now, [10]byte{})) + `","connection":"` + string(ids.New[ids.Connection](now, [10]byte{})) + `","tool":"x","request_id":"1","paths":{"list":["a\u0000b"]}}`,
 		"no body":                     `Fenced`,
 		"bad UTF-8":                   "Hello {\"version\":\"\xff\"}",
 	} {

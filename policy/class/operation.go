@@ -15,6 +15,7 @@ func written(name string) PathArg { return PathArg{Name: name, Written: true} }
 type operation struct {
 	classes Set
 	paths   []PathArg
+	judged  Arguments
 }
 
 // The arguments that servers use for the same thing: a call may have any of them, and
@@ -29,30 +30,30 @@ var (
 
 // operations is the closed table of filesystem operations known by name in any server.
 var operations = map[string]operation{
-	"read_file":                 {fsr, readPath},
-	"read_text_file":            {fsr, readPath},
-	"read_media_file":           {fsr, readPath},
-	"read_multiple_files":       {fsr, readPaths},
-	"list_directory":            {fsr, readPath},
-	"list_directory_with_sizes": {fsr, readPath},
-	"directory_tree":            {fsr, readPath},
-	"search_files":              {fsr, readPath},
-	"get_file_info":             {fsr, readPath},
-	"list_files":                {fsr, readPath},
-	"list_allowed_directories":  {fsr, nil},
+	"read_file":                 {fsr, readPath, aPath},
+	"read_text_file":            {fsr, readPath, aPath},
+	"read_media_file":           {fsr, readPath, aPath},
+	"read_multiple_files":       {fsr, readPaths, aPath},
+	"list_directory":            {fsr, readPath, anyPath},
+	"list_directory_with_sizes": {fsr, readPath, anyPath},
+	"directory_tree":            {fsr, readPath, anyPath},
+	"search_files":              {fsr, readPath, anyPath},
+	"get_file_info":             {fsr, readPath, aPath},
+	"list_files":                {fsr, readPath, anyPath},
+	"list_allowed_directories":  {fsr, nil, Arguments{}},
 
-	"write_file":       {fsw, writtenPath},
-	"create_file":      {fsw, writtenPath},
-	"create_directory": {fsw, writtenPath},
-	"delete_file":      {fsw, writtenPath},
-	"delete_directory": {fsw, writtenPath},
-	"remove_file":      {fsw, writtenPath},
+	"write_file":       {fsw, writtenPath, aPath},
+	"create_file":      {fsw, writtenPath, aPath},
+	"create_directory": {fsw, writtenPath, aPath},
+	"delete_file":      {fsw, writtenPath, aPath},
+	"delete_directory": {fsw, writtenPath, aPath},
+	"remove_file":      {fsw, writtenPath, aPath},
 
-	"edit_file":   {fsr | fsw, writtenPath},
-	"append_file": {fsr | fsw, writtenPath},
-	"move_file":   {fsr | fsw, moved},
-	"rename_file": {fsr | fsw, moved},
-	"copy_file":   {fsr | fsw, copied},
+	"edit_file":   {fsr | fsw, writtenPath, aPath},
+	"append_file": {fsr | fsw, writtenPath, aPath},
+	"move_file":   {fsr | fsw, moved, twoPaths},
+	"rename_file": {fsr | fsw, moved, renamed},
+	"copy_file":   {fsr | fsw, copied, twoPaths},
 }
 
 // Paths returns the arguments of a known filesystem operation that are paths, and
