@@ -15,11 +15,13 @@ import (
 	"postern/supervisor/store"
 )
 
-// Decision answers one Admit. Code "" admits; it may be told after Commit.
+// Decision answers one Admit. Code "" admits; it may be told after Commit. With Ask
+// nothing is decided: the paths must be looked at, and Admit called again.
 type Decision struct {
 	Call  ids.Call
 	Code  refusal.Code
 	Limit time.Duration
+	Ask   *Ask
 }
 
 // question gathers every factor of a call into g.facts. tool is the server's
@@ -46,6 +48,7 @@ func (g *Gate) question(s *session, conn ids.Connection, tool string, running id
 	c, code := access.Resolve(task.Principal, task.Account)
 	f.Principal = policy.PrincipalOf(code)
 	f.Ceiling = c.Answer(k.Server.Label, tool, k.Classes)
+	f.Paths = policy.PathsInside // where the tool has any, paths judges them
 	f.Limits = policy.WithinLimits
 	if s.open >= MaxPerSession || g.perConn[connKey{s.set, conn}] >= MaxPerConnection {
 		f.Limits = policy.TooManyCalls
@@ -55,8 +58,9 @@ func (g *Gate) question(s *session, conn ids.Connection, tool string, running id
 
 // Admit decides one call of a bridge and, where it may be made, adds its record
 // to the batch. running is the revision of the ready instance the bridge named,
-// "" where there is none. What is refused is recorded as denied.
-func (g *Gate) Admit(set Set, m wire.Admit, running ids.Revision) Decision {
+// "" where there is none; seen is what was found of its paths. What is refused is
+// recorded as denied.
+func (g *Gate) Admit(set Set, m wire.Admit, running ids.Revision, seen Seen) Decision {
 	s := g.session(set, m.Session)
 	if s == nil {
 		return Decision{Code: refusal.SessionEnded}
@@ -74,7 +78,10 @@ func (g *Gate) Admit(set Set, m wire.Admit, running ids.Revision) Decision {
 		// Nothing runs that the call could go to; the bridge asks for a start first.
 		g.facts.Running = ""
 	}
-	v := policy.Decide(&g.facts)
+	if ask := g.paths(s, &k, tool, m.Paths, seen); ask != nil {
+		return Decision{Ask: ask}
+	}
+	v := g.verdict(seen)
 	if v.Allow && m.Connection == "" {
 		return Decision{Code: refusal.StaleSelector}
 	}
@@ -119,19 +126,22 @@ type Plan struct {
 }
 
 // MayStart asks what Admit would ask, as if the accepted revision ran, so that a
-// refused call starts no server.
-func (g *Gate) MayStart(set Set, m wire.Start) (Plan, refusal.Code) {
+// refused call starts no server. With an Ask nothing is decided, as in Decision.
+func (g *Gate) MayStart(set Set, m wire.Start, seen Seen) (Plan, *Ask, refusal.Code) {
 	s := g.session(set, m.Session)
 	if s == nil {
-		return Plan{}, refusal.SessionEnded
+		return Plan{}, nil, refusal.SessionEnded
 	}
 	k := g.question(s, m.Connection, m.Tool, "")
-	if v := policy.Decide(&g.facts); !v.Allow {
+	if ask := g.paths(s, &k, m.Tool, m.Paths, seen); ask != nil {
+		return Plan{}, ask, ""
+	}
+	if v := g.verdict(seen); !v.Allow {
 		g.deny(s, g.record(&k, m.Connection, m.Tool, m.RequestID, "", 0, v.Code))
-		return Plan{}, v.Code
+		return Plan{}, nil, v.Code
 	}
 	r := k.Revision
-	return Plan{Server: k.Server.ID, Revision: r.ID, StartMs: r.Start.Milliseconds(), IdleMs: r.Idle.Milliseconds(), StopMs: r.Stop.Milliseconds()}, ""
+	return Plan{Server: k.Server.ID, Revision: r.ID, StartMs: r.Start.Milliseconds(), IdleMs: r.Idle.Milliseconds(), StopMs: r.Stop.Milliseconds()}, nil, ""
 }
 
 func (g *Gate) session(set Set, id ids.Session) *session {

@@ -13,14 +13,14 @@ import (
 
 func BenchmarkAdmit(b *testing.B) {
 	m := func(w *world) wire.Admit {
-		return wire.Admit{Session: w.ses, Connection: w.conn, Tool: "read_file", RequestID: "7", Digest: strings.Repeat("ab", 32), Size: 2}
+		return wire.Admit{Session: w.ses, Connection: w.conn, Tool: "read_rows", RequestID: "7", Digest: strings.Repeat("ab", 32), Size: 2}
 	}
 	b.Run("decision", func(b *testing.B) {
 		w := memoryWorld(b)
 		s := w.g.sessions[w.ses]
 		b.ReportAllocs()
 		for b.Loop() {
-			w.g.question(s, w.conn, "read_file", id1)
+			w.g.question(s, w.conn, "read_rows", id1)
 			if v := policy.Decide(&w.g.facts); !v.Allow {
 				b.Fatal(v)
 			}
@@ -31,7 +31,7 @@ func BenchmarkAdmit(b *testing.B) {
 		var calls []ids.Call
 		b.ReportAllocs()
 		for n := 0; b.Loop(); n++ {
-			d := w.g.Admit(shopSet, adm, id1)
+			d := w.g.Admit(shopSet, adm, id1, Seen{})
 			if d.Code != "" {
 				b.Fatal(d.Code)
 			}
@@ -53,9 +53,9 @@ func BenchmarkAdmit(b *testing.B) {
 	b.Run("refused", func(b *testing.B) {
 		w := memoryWorld(b)
 		adm := m(w)
-		adm.Tool = "write_file"
+		adm.Tool = "write_rows"
 		for b.Loop() {
-			if d := w.g.Admit(shopSet, adm, id1); d.Code != refusal.ToolNotGranted {
+			if d := w.g.Admit(shopSet, adm, id1, Seen{}); d.Code != refusal.ToolNotGranted {
 				b.Fatal(d)
 			}
 		}

@@ -37,6 +37,7 @@ func (g *Gate) standing(t *registry.Task, p ids.Project) refusal.Code {
 	f.Connection, f.Granted, f.Pin, f.Tier = policy.ConnectionEnabled, true, policy.PinMatches, class.Observe
 	f.Accepted, f.Current, f.Running = "-", "-", "-"
 	f.Profile, f.Credential, f.Limits, f.Ceiling = policy.Allowed, true, policy.WithinLimits, policy.Allowed
+	f.Paths = policy.PathsInside
 	if t != nil {
 		_, code := access.Resolve(t.Principal, t.Account)
 		f.Principal = policy.PrincipalOf(code)

@@ -103,13 +103,13 @@ var factors = []factor{
 			s.Revisions[s.Current] = &registry.RootRevision{ID: s.Current}
 		})
 	}, refusal.ServerRevisionChanged, restore, false},
-	{"the grant is revoked", func(w *world) { w.do(w.reg().Revoke(w.conn, []string{"read_file"}, 0)) }, refusal.ToolNotGranted,
-		func(w *world) { w.grant(w.conn, class.Unmarked, "read_file") }, false},
+	{"the grant is revoked", func(w *world) { w.do(w.reg().Revoke(w.conn, []string{"read_rows"}, 0)) }, refusal.ToolNotGranted,
+		func(w *world) { w.grant(w.conn, class.Unmarked, "read_rows") }, false},
 	{"the definition is another one", func(w *world) { w.probe(files, strings.Replace(catalogue, "reads ", "reads and sends", 1)) }, refusal.ToolChanged,
 		func(w *world) { w.probe(files, catalogue) }, false},
 	{"the definition differs by a space", func(w *world) { w.probe(files, strings.Replace(catalogue, "reads  ", "reads ", 1)) }, refusal.ToolChanged,
-		func(w *world) { w.grant(w.conn, class.Unmarked, "read_file") }, false},
-	{"the tool is gone", func(w *world) { w.probe(files, strings.Replace(catalogue, "read_file", "read_files", 1)) }, refusal.ToolChanged,
+		func(w *world) { w.grant(w.conn, class.Unmarked, "read_rows") }, false},
+	{"the tool is gone", func(w *world) { w.probe(files, strings.Replace(catalogue, "read_rows", "read_rowss", 1)) }, refusal.ToolChanged,
 		func(w *world) { w.probe(files, catalogue) }, false},
 	{"the definition is malformed", func(w *world) {
 		w.probe(files, strings.Replace(catalogue, `"inputSchema":{"type":"object","x":1e400}`, `"inputSchema":7`, 1))
@@ -140,8 +140,8 @@ var factors = []factor{
 	}, refusal.ProfileRefused, restore, false},
 	{"the tool executes and its jail may not", func(w *world) {
 		w.editServer(func(s *registry.RootServer) {
-			s.Revisions[s.Current].Classes["read_file"] = class.SetOf(class.ProcessExecute)
-			s.Revisions[s.Current].Tiers["read_file"] = class.Reversible
+			s.Revisions[s.Current].Classes["read_rows"] = class.SetOf(class.ProcessExecute)
+			s.Revisions[s.Current].Tiers["read_rows"] = class.Reversible
 		})
 	}, refusal.ProfileRefused, func(w *world) {
 		w.editServer(func(s *registry.RootServer) { s.Revisions[s.Current].Fork = true })
@@ -150,10 +150,10 @@ var factors = []factor{
 		w.editServer(func(s *registry.RootServer) { s.Revisions[s.Current].Required = true })
 	}, refusal.CredentialMissing, restore, false},
 	{"the operator marks it destructive", func(w *world) {
-		w.editServer(func(s *registry.RootServer) { s.Revisions[s.Current].Tiers["read_file"] = class.Destructive })
+		w.editServer(func(s *registry.RootServer) { s.Revisions[s.Current].Tiers["read_rows"] = class.Destructive })
 	}, refusal.ApprovalRequired, restore, false},
-	{"the owner marks it destructive", func(w *world) { w.grant(w.conn, class.Destructive, "read_file") }, refusal.ApprovalRequired,
-		func(w *world) { w.grant(w.conn, class.Unmarked, "read_file") }, false},
+	{"the owner marks it destructive", func(w *world) { w.grant(w.conn, class.Destructive, "read_rows") }, refusal.ApprovalRequired,
+		func(w *world) { w.grant(w.conn, class.Unmarked, "read_rows") }, false},
 	{"the session has as many calls as it may", func(w *world) {
 		for w.g.OpenCalls() < MaxPerSession {
 			w.admitted("filling", w.ask(w.ses, w.conn, "list_dir"))
@@ -174,13 +174,13 @@ func TestGate2_EachFactorAloneRefusesAndItsTwinAdmits(t *testing.T) {
 			if w.g.OpenCalls() != open {
 				t.Fatal("a refused call is open")
 			}
-			if _, code := w.g.MayStart(shopSet, wire.Start{Session: w.ses, Connection: w.conn, Tool: "read_file", RequestID: "8"}); code != f.code {
+			if _, _, code := w.g.MayStart(shopSet, wire.Start{Session: w.ses, Connection: w.conn, Tool: "read_rows", RequestID: "8"}, Seen{}); code != f.code {
 				t.Fatalf("a start is answered %q", string(code))
 			}
 			if n := w.denials(f.code); n != 2 {
 				t.Fatalf("%d denials are recorded", n)
 			}
-			if r := w.records()[0]; r.Task != w.task || r.Session != w.ses || r.Account != id[ids.Account](alice) || r.Project != id[ids.Project](shop) || r.Tool != "read_file" || r.ID != "" {
+			if r := w.records()[0]; r.Task != w.task || r.Session != w.ses || r.Account != id[ids.Account](alice) || r.Project != id[ids.Project](shop) || r.Tool != "read_rows" || r.ID != "" {
 				t.Fatalf("recorded %+v", r)
 			}
 			if f.give == nil {
@@ -188,7 +188,7 @@ func TestGate2_EachFactorAloneRefusesAndItsTwinAdmits(t *testing.T) {
 			}
 			f.give(w)
 			w.admitted("it is back", w.call())
-			plan, code := w.g.MayStart(shopSet, wire.Start{Session: w.ses, Connection: w.conn, Tool: "read_file", RequestID: "9"})
+			plan, _, code := w.g.MayStart(shopSet, wire.Start{Session: w.ses, Connection: w.conn, Tool: "read_rows", RequestID: "9"}, Seen{})
 			if code != "" || plan.Server != id[ids.Server](files) || plan.Revision != id[ids.Revision](files) {
 				t.Fatalf("a start is answered %q, %+v", string(code), plan)
 			}
@@ -210,7 +210,7 @@ func TestGate3_ReconsiderNamesTheOpenCallForEachFactor(t *testing.T) {
 			}
 			f.take(w)
 			r := w.g.Reconsider(id[ids.Project](shop))
-			if len(r.Calls) != 1 || r.Calls[0].Call != c || r.Calls[0].Code != f.code || r.Calls[0].Set != shopSet || r.Calls[0].Tool != "read_file" {
+			if len(r.Calls) != 1 || r.Calls[0].Call != c || r.Calls[0].Code != f.code || r.Calls[0].Set != shopSet || r.Calls[0].Tool != "read_rows" {
 				t.Fatalf("%+v, want %s for %q", r.Calls, c, string(f.code))
 			}
 			w.refused("it is not admitted again", w.call(), f.code)
@@ -229,18 +229,18 @@ func TestGate3_ReconsiderNamesTheOpenCallForEachFactor(t *testing.T) {
 func TestGate2_AnotherRevisionThanTheRunningOne(t *testing.T) {
 	w := newWorld(t)
 	ask := func(running ids.Revision) Decision {
-		return w.g.Admit(shopSet, wire.Admit{Session: w.ses, Connection: w.conn, Tool: "read_file"}, running)
+		return w.g.Admit(shopSet, wire.Admit{Session: w.ses, Connection: w.conn, Tool: "read_rows"}, running, Seen{})
 	}
 	w.refused("an instance of another revision", ask(id[ids.Revision](9)), refusal.ServerRevisionChanged)
 	w.refused("no instance", ask(""), refusal.StaleSelector)
-	gone := wire.Admit{Session: w.ses, Connection: w.conn, Tool: "read_file", Instance: id[ids.Jail](1)}
-	w.refused("an instance that is gone", w.g.Admit(shopSet, gone, ""), refusal.ServerUnavailable)
+	gone := wire.Admit{Session: w.ses, Connection: w.conn, Tool: "read_rows", Instance: id[ids.Jail](1)}
+	w.refused("an instance that is gone", w.g.Admit(shopSet, gone, "", Seen{}), refusal.ServerUnavailable)
 	if w.denials(refusal.StaleSelector) != 0 || w.denials(refusal.ServerUnavailable) != 1 {
 		t.Fatal("what the bridge asks again by itself was recorded as denied, or the other was not")
 	}
-	w.do(w.reg().Revoke(w.conn, []string{"read_file"}, 0))
+	w.do(w.reg().Revoke(w.conn, []string{"read_rows"}, 0))
 	w.refused("no instance, and no grant", ask(""), refusal.ToolNotGranted)
-	w.grant(w.conn, class.Unmarked, "read_file")
+	w.grant(w.conn, class.Unmarked, "read_rows")
 	w.admitted("the accepted one", ask(id[ids.Revision](files)))
 }
 
@@ -263,7 +263,7 @@ func TestGate2_AcceptingANewRevision(t *testing.T) {
 	w.do(w.reg().Accept(w.conn, next, nil, "root", 0, w.now))
 	w.refused("its definition is another", w.call(), refusal.ToolChanged)
 	w.admitted("its definition is the same", w.ask(w.ses, w.conn, "list_dir"))
-	w.do(w.reg().Accept(w.conn, next, []string{"read_file"}, "root", 0, w.now))
+	w.do(w.reg().Accept(w.conn, next, []string{"read_rows"}, "root", 0, w.now))
 	w.admitted("accepted by name", w.call())
 }
 
@@ -274,27 +274,27 @@ func TestGate2_LimitOfAConnectionAcrossSessions(t *testing.T) {
 		sessions = append(sessions, w.bind(w.task))
 	}
 	for i := range MaxPerConnection {
-		if d := w.ask(sessions[i/MaxPerSession], w.conn, "read_file"); d.Code != "" {
+		if d := w.ask(sessions[i/MaxPerSession], w.conn, "read_rows"); d.Code != "" {
 			t.Fatalf("call %d: %s", i, d.Code)
 		}
 	}
 	last := sessions[len(sessions)-1]
-	w.refused("one too many", w.ask(last, w.conn, "read_file"), refusal.LimitCalls)
+	w.refused("one too many", w.ask(last, w.conn, "read_rows"), refusal.LimitCalls)
 	if !w.g.Busy(shopSet, w.conn) {
 		t.Fatal("the connection is not busy")
 	}
 	other := w.connect(shop, notes)
-	w.grant(other, class.Unmarked, "read_file")
-	w.admitted("another connection", w.ask(last, other, "read_file"))
+	w.grant(other, class.Unmarked, "read_rows")
+	w.admitted("another connection", w.ask(last, other, "read_rows"))
 	w.g.SessionEnded(sessions[0], "it left")
-	w.refused("an ended session's calls are still open", w.ask(last, w.conn, "read_file"), refusal.LimitCalls)
+	w.refused("an ended session's calls are still open", w.ask(last, w.conn, "read_rows"), refusal.LimitCalls)
 	w.g.CloseSession(sessions[1])
 	for c := range w.g.open {
 		if w.g.open[c].session.id == sessions[0] {
 			w.g.Abandon(c, refusal.CallTimeout)
 		}
 	}
-	w.admitted("with room", w.ask(last, w.conn, "read_file"))
+	w.admitted("with room", w.ask(last, w.conn, "read_rows"))
 	w.g.SetEnded(shopSet, refusal.ServerExited, "")
 	if w.g.OpenCalls() != 0 || len(w.g.perConn) != 0 || w.g.Busy(shopSet, w.conn) {
 		t.Fatalf("%d open, %v", w.g.OpenCalls(), w.g.perConn)

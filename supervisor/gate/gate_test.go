@@ -20,7 +20,7 @@ import (
 func (w *world) other() (ids.Connection, ids.Session, Set) {
 	w.t.Helper()
 	c := w.connect(blog, files)
-	w.grant(c, class.Unmarked, "read_file")
+	w.grant(c, class.Unmarked, "read_rows")
 	s := w.bind(w.newTask(alice, blog))
 	return c, s, Set{id[ids.Project](blog), onlySet}
 }
@@ -29,7 +29,7 @@ func TestGate4_WhatIsForeignAnswersLikeWhatDoesNotExist(t *testing.T) {
 	w := newWorld(t)
 	conn, ses, set := w.other()
 	admit := func(s Set, session ids.Session, c ids.Connection, tool string) Decision {
-		return w.g.Admit(s, wire.Admit{Session: session, Connection: c, Tool: tool, RequestID: "1"}, id[ids.Revision](files))
+		return w.g.Admit(s, wire.Admit{Session: session, Connection: c, Tool: tool, RequestID: "1"}, id[ids.Revision](files), Seen{})
 	}
 	none, nobody := id[ids.Connection](999), id[ids.Session](999)
 	for _, row := range []struct {
@@ -37,10 +37,10 @@ func TestGate4_WhatIsForeignAnswersLikeWhatDoesNotExist(t *testing.T) {
 		foreign, wrong Decision
 		want           refusal.Code
 	}{
-		{"a session of another project", admit(shopSet, ses, w.conn, "read_file"), admit(shopSet, nobody, w.conn, "read_file"), refusal.SessionEnded},
-		{"a session of another set of the project", admit(Set{shopSet.Project, 2}, w.ses, w.conn, "read_file"), admit(Set{shopSet.Project, 2}, nobody, w.conn, "read_file"), refusal.SessionEnded},
-		{"a session, asked by a probe", admit(Set{}, w.ses, w.conn, "read_file"), admit(Set{}, nobody, w.conn, "read_file"), refusal.SessionEnded},
-		{"a connection of another project", admit(shopSet, w.ses, conn, "read_file"), admit(shopSet, w.ses, none, "read_file"), refusal.ToolUnknown},
+		{"a session of another project", admit(shopSet, ses, w.conn, "read_rows"), admit(shopSet, nobody, w.conn, "read_rows"), refusal.SessionEnded},
+		{"a session of another set of the project", admit(Set{shopSet.Project, 2}, w.ses, w.conn, "read_rows"), admit(Set{shopSet.Project, 2}, nobody, w.conn, "read_rows"), refusal.SessionEnded},
+		{"a session, asked by a probe", admit(Set{}, w.ses, w.conn, "read_rows"), admit(Set{}, nobody, w.conn, "read_rows"), refusal.SessionEnded},
+		{"a connection of another project", admit(shopSet, w.ses, conn, "read_rows"), admit(shopSet, w.ses, none, "read_rows"), refusal.ToolUnknown},
 		{"a tool that the connection does not have", admit(shopSet, w.ses, w.conn, "no_such"), admit(shopSet, w.ses, none, "no_such"), refusal.ToolUnknown},
 		{"a served name that there is not", admit(shopSet, w.ses, "", "no_such"), admit(shopSet, w.ses, "", "nor_this"), refusal.ToolUnknown},
 	} {
@@ -49,7 +49,7 @@ func TestGate4_WhatIsForeignAnswersLikeWhatDoesNotExist(t *testing.T) {
 		}
 	}
 	start := func(s Set, session ids.Session, c ids.Connection) refusal.Code {
-		_, code := w.g.MayStart(s, wire.Start{Session: session, Connection: c, Tool: "read_file"})
+		_, _, code := w.g.MayStart(s, wire.Start{Session: session, Connection: c, Tool: "read_rows"}, Seen{})
 		return code
 	}
 	if a, b := start(shopSet, w.ses, conn), start(shopSet, w.ses, none); a != b || a != refusal.ToolUnknown {
@@ -76,7 +76,7 @@ func TestGate4_WhatIsForeignAnswersLikeWhatDoesNotExist(t *testing.T) {
 
 	// A call is ended by the set it was admitted for.
 	mine := w.admitted("shop", w.call())
-	theirs := admit(set, ses, conn, "read_file").Call
+	theirs := admit(set, ses, conn, "read_rows").Call
 	w.commit()
 	if err := w.g.Ended(shopSet, wire.Ended{Call: theirs, Outcome: wire.Completed}); err == nil {
 		t.Error("a bridge ended another bridge's call")
@@ -120,7 +120,7 @@ func TestGate3_ReconsiderNamesExactlyTheCallsThatAreNoLongerAllowed(t *testing.T
 	rapid.Check(t, func(rt *rapid.T) {
 		w := memoryWorld(t)
 		second := w.connect(shop, notes)
-		w.grant(second, class.Unmarked, "read_file", "list_dir")
+		w.grant(second, class.Unmarked, "read_rows", "list_dir")
 		bobs := func() ids.Session {
 			w.do(w.reg().AddMember(id[ids.Project](shop), id[ids.Account](bob), registry.Member))
 			return w.bind(w.newTask(bob, shop))
@@ -133,7 +133,7 @@ func TestGate3_ReconsiderNamesExactlyTheCallsThatAreNoLongerAllowed(t *testing.T
 		open := map[ids.Call]key{}
 		for range rapid.IntRange(1, 12).Draw(rt, "calls") {
 			k := key{rapid.SampledFrom([]ids.Session{w.ses, bobs}).Draw(rt, "session"), rapid.SampledFrom([]ids.Connection{w.conn, second}).Draw(rt, "connection"),
-				rapid.SampledFrom([]string{"read_file", "list_dir"}).Draw(rt, "tool")}
+				rapid.SampledFrom([]string{"read_rows", "list_dir"}).Draw(rt, "tool")}
 			d := w.ask(k.ses, k.conn, k.tool)
 			if d.Code != "" {
 				rt.Fatalf("%+v: %s", k, d.Code)
@@ -144,8 +144,8 @@ func TestGate3_ReconsiderNamesExactlyTheCallsThatAreNoLongerAllowed(t *testing.T
 		gone := func(key) bool { return false }
 		switch rapid.IntRange(0, 4).Draw(rt, "what") {
 		case 0:
-			w.do(w.reg().Revoke(w.conn, []string{"read_file"}, 0))
-			gone = func(k key) bool { return k.conn == w.conn && k.tool == "read_file" }
+			w.do(w.reg().Revoke(w.conn, []string{"read_rows"}, 0))
+			gone = func(k key) bool { return k.conn == w.conn && k.tool == "read_rows" }
 		case 1:
 			w.do(w.reg().Enable(second, false, 0))
 			gone = func(k key) bool { return k.conn == second }

@@ -40,9 +40,9 @@ const (
 
 // The catalogue of both servers. The fifth is malformed and quarantined alone.
 const catalogue = `[
- {"name":"read_file","description":"reads  \u003cb\u003e","inputSchema":{"type":"object","x":1e400},"annotations":{"readOnlyHint":true}},
+ {"name":"read_rows","description":"reads  \u003cb\u003e","inputSchema":{"type":"object","x":1e400},"annotations":{"readOnlyHint":true}},
  {"name":"list_dir","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}},
- {"name":"write_file","inputSchema":{"type":"object"},"annotations":{"destructiveHint":true}},
+ {"name":"write_rows","inputSchema":{"type":"object"},"annotations":{"destructiveHint":true}},
  {"name":"run_it","inputSchema":{"type":"object"}},
  {"name":"odd","inputSchema":"object"}
 ]`
@@ -106,7 +106,7 @@ func openStore(t testing.TB, dir string) *store.Store {
 	return s
 }
 
-// newWorld has everything in order: read_file and list_dir of files are granted to
+// newWorld has everything in order: read_rows and list_dir of files are granted to
 // shop, and alice has a session there.
 func newWorld(t testing.TB) *world {
 	t.Helper()
@@ -141,7 +141,7 @@ func worldOver(t testing.TB, s *store.Store) *world {
 	w.probe(files, catalogue)
 	w.probe(notes, catalogue)
 	w.conn = w.connect(shop, files)
-	w.grant(w.conn, class.Unmarked, "read_file", "list_dir")
+	w.grant(w.conn, class.Unmarked, "read_rows", "list_dir")
 	w.task = w.newTask(alice, shop)
 	w.ses = w.bind(w.task)
 	return w
@@ -238,7 +238,7 @@ func edited(r *registry.Root, change func(*registry.Root)) *registry.Root {
 }
 
 func (w *world) ask(ses ids.Session, conn ids.Connection, tool string) Decision {
-	return w.g.Admit(shopSet, wire.Admit{Session: ses, Connection: conn, Tool: tool, RequestID: "7", Digest: strings.Repeat("ab", 32), Size: 2}, w.running(conn))
+	return w.g.Admit(shopSet, wire.Admit{Session: ses, Connection: conn, Tool: tool, RequestID: "7", Digest: strings.Repeat("ab", 32), Size: 2}, w.running(conn), Seen{})
 }
 
 // running is the revision of the instance a bridge would name: the accepted one.
@@ -249,8 +249,8 @@ func (w *world) running(conn ids.Connection) ids.Revision {
 	return ""
 }
 
-// call asks for read_file as alice.
-func (w *world) call() Decision { return w.ask(w.ses, w.conn, "read_file") }
+// call asks for read_rows as alice.
+func (w *world) call() Decision { return w.ask(w.ses, w.conn, "read_rows") }
 
 // admitted checks that a call is admitted and makes it durable.
 func (w *world) admitted(says string, d Decision) ids.Call {

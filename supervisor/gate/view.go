@@ -79,7 +79,7 @@ func (g *Gate) View(set Set, id ids.Session) []wire.Tool {
 		g.facts.Limits = policy.WithinLimits // a busy moment hides no tool
 		t := wire.Tool{Name: e.name, Connection: e.conn, Tool: e.tool}
 		if kind, _ := item.Split(e.tool); policy.Decide(&g.facts).Allow && (e.pin != nil || kind == item.Resource) {
-			t.Callable = true
+			t.Callable, t.Paths = true, pathArgs(e.tool)
 			if e.pin != nil {
 				t.Definition = e.pin.Raw
 			}
@@ -168,7 +168,7 @@ func Describe(raw []byte) (title, description string) { return wire.Describe(raw
 // ceiling would, for people who look at a connection.
 func (g *Gate) Standing(p ids.Project, conn ids.Connection, tool string) policy.Verdict {
 	f := policy.Facts{Account: policy.AccountActive, Task: policy.TaskLive, Bound: true, Session: true, Host: policy.HostAssigned, Member: true,
-		Principal: policy.PrincipalAdmitted, Ceiling: policy.Allowed, Mode: policy.ModeAnswer(policy.ModeCode), Limits: policy.WithinLimits, Recordable: true}
+		Principal: policy.PrincipalAdmitted, Ceiling: policy.Allowed, Mode: policy.ModeAnswer(policy.ModeCode), Paths: policy.PathsInside, Limits: policy.WithinLimits, Recordable: true}
 	k, _ := g.reg.Facts(&f, nil, p, conn, tool)
 	f.Running = f.Accepted
 	g.facts = f

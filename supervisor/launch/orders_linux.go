@@ -70,6 +70,8 @@ func (s *Supervisor) obey(l *life, m order.Up) {
 		if j != nil && j.life == l {
 			j.proc.Stop(min(max(0, time.Duration(m.GraceMs)*time.Millisecond), maxGrace))
 		}
+	case order.Resolve:
+		s.orderResolve(l, m)
 	case order.Retire:
 		l.a.send(doneWith(m.Seq, s.orderRetire(l, m.Project)))
 	case order.TokenFile:

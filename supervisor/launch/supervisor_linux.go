@@ -43,6 +43,7 @@ type Supervisor struct {
 	life     *life
 	jails    map[ids.Jail]*running
 	looks    map[ids.Project]int // directories that are being looked at
+	resolves map[ids.Project]*seats
 	restarts int
 }
 
@@ -97,7 +98,7 @@ func open(cfg Config) (s *Supervisor, undo func(), err error) {
 	// and what others must be able to walk is not closed by accident.
 	unix.Umask(0o022)
 
-	s = &Supervisor{cfg: cfg, own: cfg.ownDirs(), jails: map[ids.Jail]*running{}, looks: map[ids.Project]int{}, leases: newLeases(cfg.UIDs), slots: make(chan struct{}, maxLaunches)}
+	s = &Supervisor{cfg: cfg, own: cfg.ownDirs(), jails: map[ids.Jail]*running{}, looks: map[ids.Project]int{}, resolves: map[ids.Project]*seats{}, leases: newLeases(cfg.UIDs), slots: make(chan struct{}, maxLaunches)}
 	if s.file, err = openRootDir(cfg.RootDir); err != nil {
 		return nil, undo, err
 	}

@@ -21,6 +21,8 @@
 //	                                 ◀─────  NotLaunched{seq, code, text}
 //	  Stop{jail, grace}              ─────▶
 //	                                 ◀─────  Exited{jail, …}               once for each Launched
+//	  Resolve{seq, project, paths, …}─────▶  path arguments of one call
+//	                                 ◀─────  Resolved{seq, inside}
 //	  Retire{seq, project}           ─────▶  tombstone: it only narrows
 //	  TokenFile{seq, task, uid}      ─────▶
 //	                                 ◀─────  TokenFileIs{seq, path} + file open for writing
@@ -33,7 +35,7 @@
 //
 // Invariants:
 //   - order-1: a message of one direction never decodes as one of the other.
-//   - order-2: an order carries no command, path, uid map or environment.
+//   - order-2: an order carries no command, uid map or environment, and no path but those of Resolve, which are looked up beneath a project's directory and nowhere else.
 //
 // It is not the transport; launch obeys orders, workers gives them.
 package order
@@ -91,6 +93,15 @@ type (
 		Jail    ids.Jail `json:"jail"`
 		GraceMs int64    `json:"grace_ms"`
 	}
+	// Resolve asks whether path arguments, read as a tool server reads them whose
+	// directory is mounted at /workspace, lie beneath the project's directory, or
+	// beneath the task's own where there is one.
+	Resolve struct {
+		Seq     uint64      `json:"seq"`
+		Project ids.Project `json:"project"`
+		Task    ids.Task    `json:"task,omitempty"`
+		Paths   []string    `json:"paths"`
+	}
 	// Retire leaves a tombstone for a project.
 	Retire struct {
 		Seq     uint64      `json:"seq"`
@@ -138,6 +149,15 @@ type (
 		Seq  uint64       `json:"seq"`
 		Code refusal.Code `json:"code"`
 		Text string       `json:"text"`
+	}
+	// Resolved answers Resolve. Inside is true where every path lies beneath; Which is
+	// the first that does not. With a Code nothing could be judged.
+	Resolved struct {
+		Seq    uint64       `json:"seq"`
+		Inside bool         `json:"inside"`
+		Which  int          `json:"which,omitempty"`
+		Code   refusal.Code `json:"code,omitempty"`
+		Text   string       `json:"text,omitempty"`
 	}
 	// Exited tells that a jail is empty and gone.
 	Exited struct {
@@ -196,6 +216,7 @@ func (LaunchBridge) up() string  { return "LaunchBridge" }
 func (LaunchServer) up() string  { return "LaunchServer" }
 func (LaunchProbe) up() string   { return "LaunchProbe" }
 func (Stop) up() string          { return "Stop" }
+func (Resolve) up() string       { return "Resolve" }
 func (Retire) up() string        { return "Retire" }
 func (TokenFile) up() string     { return "TokenFile" }
 func (TokenFileGone) up() string { return "TokenFileGone" }
@@ -206,6 +227,7 @@ func (Control) down() string       { return "Control" }
 func (ProjectSocket) down() string { return "ProjectSocket" }
 func (Launched) down() string      { return "Launched" }
 func (NotLaunched) down() string   { return "NotLaunched" }
+func (Resolved) down() string      { return "Resolved" }
 func (Exited) down() string        { return "Exited" }
 func (TokenFileIs) down() string   { return "TokenFileIs" }
 func (Stats) down() string         { return "Stats" }
@@ -251,6 +273,7 @@ var ups = map[string]decoder[Up]{
 	"LaunchServer":  as(func(m LaunchServer) Up { return m }),
 	"LaunchProbe":   as(func(m LaunchProbe) Up { return m }),
 	"Stop":          as(func(m Stop) Up { return m }),
+	"Resolve":       as(func(m Resolve) Up { return m }),
 	"Retire":        as(func(m Retire) Up { return m }),
 	"TokenFile":     as(func(m TokenFile) Up { return m }),
 	"TokenFileGone": as(func(m TokenFileGone) Up { return m }),
@@ -263,6 +286,7 @@ var downs = map[string]decoder[Down]{
 	"ProjectSocket": as(func(m ProjectSocket) Down { return m }),
 	"Launched":      as(func(m Launched) Down { return m }),
 	"NotLaunched":   as(func(m NotLaunched) Down { return m }),
+	"Resolved":      as(func(m Resolved) Down { return m }),
 	"Exited":        as(func(m Exited) Down { return m }),
 	"TokenFileIs":   as(func(m TokenFileIs) Down { return m }),
 	"Stats":         as(func(m Stats) Down { return m }),

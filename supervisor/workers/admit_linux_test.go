@@ -24,7 +24,7 @@ import (
 func (r *rig) ready(path string) (*bridge, ids.Session, ids.Jail) {
 	r.t.Helper()
 	b, s := r.session(path, shop)
-	inst, code := b.start(s, r.conn[shop], "read_file")
+	inst, code := b.start(s, r.conn[shop], "read_rows")
 	if code != "" {
 		r.t.Fatalf("start: %q\n%s", string(code), r.log)
 	}
@@ -39,7 +39,7 @@ func TestWorkers1_AdmittedIsSentOnlyWhenItsRecordIsDurable(t *testing.T) {
 	for range 16 {
 		all.Go(func() {
 			for range 20 {
-				c, code := b.admit(s, r.conn[shop], inst, "read_file")
+				c, code := b.admit(s, r.conn[shop], inst, "read_rows")
 				if code != "" {
 					t.Errorf("refused: %q", string(code))
 					return
@@ -84,13 +84,13 @@ func TestWorkers1_ALockedStoreRefusesAndHealsInPlace(t *testing.T) {
 	if err := other.Exec("BEGIN IMMEDIATE"); err != nil {
 		t.Fatal(err)
 	}
-	if _, code := b.admit(s, r.conn[shop], inst, "read_file"); code != refusal.StoreUnavailable {
+	if _, code := b.admit(s, r.conn[shop], inst, "read_rows"); code != refusal.StoreUnavailable {
 		t.Fatalf("%q", string(code))
 	}
 	if err := other.Exec("ROLLBACK"); err != nil {
 		t.Fatal(err)
 	}
-	c, code := b.admit(s, r.conn[shop], inst, "read_file")
+	c, code := b.admit(s, r.conn[shop], inst, "read_rows")
 	if code != "" {
 		t.Fatalf("%q", string(code))
 	}
@@ -106,7 +106,7 @@ func TestWorkers2_ABridgeNamesOnlyWhatItWasHanded(t *testing.T) {
 	r := newRig(t)
 	mine, s, inst := r.ready(r.socket(shop))
 	other, foreign := r.session(r.socket(blog), blog)
-	oinst, code := other.start(foreign, r.conn[blog], "read_file")
+	oinst, code := other.start(foreign, r.conn[blog], "read_rows")
 	if code != "" {
 		t.Fatal(string(code))
 	}
@@ -126,7 +126,7 @@ func TestWorkers2_ABridgeNamesOnlyWhatItWasHanded(t *testing.T) {
 		{"another bridge's instance", s, r.conn[shop], oinst, refusal.ServerUnavailable},
 		{"an instance that there is not", s, r.conn[shop], fresh[ids.Jail](), refusal.ServerUnavailable},
 	} {
-		c, code := mine.admit(row.s, row.c, row.i, "read_file")
+		c, code := mine.admit(row.s, row.c, row.i, "read_rows")
 		if code != row.want {
 			t.Errorf("%s: %q, want %q", row.says, string(code), string(row.want))
 		}
@@ -140,7 +140,7 @@ func TestWorkers2_ABridgeNamesOnlyWhatItWasHanded(t *testing.T) {
 	if tools := mine.view(s); len(tools) != 2 || !tools[0].Callable || tools[0].Connection != r.conn[shop] {
 		t.Errorf("its own view: %+v", tools)
 	}
-	if _, code := mine.start(foreign, fresh[ids.Connection](), "read_file"); code != refusal.SessionEnded {
+	if _, code := mine.start(foreign, fresh[ids.Connection](), "read_rows"); code != refusal.SessionEnded {
 		t.Errorf("a start for a foreign session: %q", string(code))
 	}
 	// Things that are merely over are let pass: they may have crossed.
@@ -154,7 +154,7 @@ func TestWorkers2_ABridgeNamesOnlyWhatItWasHanded(t *testing.T) {
 	}
 	mine.alive("after naming what is foreign")
 	// Another bridge's call is none of those.
-	c, code := other.admit(foreign, r.conn[blog], oinst, "read_file")
+	c, code := other.admit(foreign, r.conn[blog], oinst, "read_rows")
 	if code != "" {
 		t.Fatal(string(code))
 	}
@@ -195,7 +195,7 @@ func TestWorkers2_ABridgeThatBreaksTheProtocolIsEnded(t *testing.T) {
 			path := r.socket(shop)
 			b, s, inst := r.ready(path)
 			other, os_ := r.session(r.socket(blog), blog)
-			c, code := b.admit(s, r.conn[shop], inst, "read_file")
+			c, code := b.admit(s, r.conn[shop], inst, "read_rows")
 			if code != "" {
 				t.Fatal(string(code))
 			}
@@ -253,7 +253,7 @@ func TestWorkers1_ManyProjectsAndTheTurnsBetweenThem(t *testing.T) {
 	r := newRig(t)
 	b, s, inst := r.ready(r.socket(shop))
 	o, os_ := r.session(r.socket(blog), blog)
-	oinst, code := o.start(os_, r.conn[blog], "read_file")
+	oinst, code := o.start(os_, r.conn[blog], "read_rows")
 	if code != "" {
 		t.Fatal(string(code))
 	}
@@ -271,7 +271,7 @@ func TestWorkers1_ManyProjectsAndTheTurnsBetweenThem(t *testing.T) {
 		}
 	})
 	for range 200 {
-		c, code := o.admit(os_, r.conn[blog], oinst, "read_file")
+		c, code := o.admit(os_, r.conn[blog], oinst, "read_rows")
 		if code != "" {
 			t.Fatalf("%q", string(code))
 		}
@@ -343,5 +343,5 @@ func TestWorkers5_OrdersWaitForPosternd(t *testing.T) {
 }
 
 func revokeRead(c ids.Connection) func(*registry.Registry) (registry.Change, error) {
-	return func(reg *registry.Registry) (registry.Change, error) { return reg.Revoke(c, []string{"read_file"}, 0) }
+	return func(reg *registry.Registry) (registry.Change, error) { return reg.Revoke(c, []string{"read_rows"}, 0) }
 }

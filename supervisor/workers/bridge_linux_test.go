@@ -247,8 +247,13 @@ func (b *bridge) question(conn ids.Connection, ask func(seq uint64) wire.Up) wir
 
 // admit asks for one call.
 func (b *bridge) admit(s ids.Session, c ids.Connection, inst ids.Jail, tool string) (ids.Call, refusal.Code) {
+	return b.admitPaths(s, c, inst, tool, nil)
+}
+
+// admitPaths asks for one call with path arguments.
+func (b *bridge) admitPaths(s ids.Session, c ids.Connection, inst ids.Jail, tool string, paths *wire.Paths) (ids.Call, refusal.Code) {
 	m := b.question("", func(seq uint64) wire.Up {
-		return wire.Admit{Seq: seq, Session: s, Connection: c, Instance: inst, Tool: tool, Digest: aDigest, Size: 2, RequestID: "1"}
+		return wire.Admit{Seq: seq, Session: s, Connection: c, Instance: inst, Tool: tool, Digest: aDigest, Size: 2, RequestID: "1", Paths: paths}
 	})
 	switch m := m.(type) {
 	case wire.Admitted:
@@ -261,6 +266,11 @@ func (b *bridge) admit(s ids.Session, c ids.Connection, inst ids.Jail, tool stri
 
 // start asks for a server and waits until it is ready, or returns the refusal.
 func (b *bridge) start(s ids.Session, c ids.Connection, tool string) (ids.Jail, refusal.Code) {
+	return b.startPaths(s, c, tool, nil)
+}
+
+// startPaths is start for a call with path arguments.
+func (b *bridge) startPaths(s ids.Session, c ids.Connection, tool string, paths *wire.Paths) (ids.Jail, refusal.Code) {
 	b.r.mu.Lock()
 	in, ok := b.instances[c]
 	b.r.mu.Unlock()
@@ -268,7 +278,7 @@ func (b *bridge) start(s ids.Session, c ids.Connection, tool string) (ids.Jail, 
 		return in.Instance, ""
 	}
 	m := b.question(c, func(seq uint64) wire.Up {
-		return wire.Start{Seq: seq, Session: s, Connection: c, Tool: tool, RequestID: "1"}
+		return wire.Start{Seq: seq, Session: s, Connection: c, Tool: tool, RequestID: "1", Paths: paths}
 	})
 	switch m := m.(type) {
 	case wire.Started:

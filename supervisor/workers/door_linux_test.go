@@ -290,13 +290,13 @@ func TestAProbe(t *testing.T) {
 		r.event(func() { r.setUp = func(b *bridge) { b.autoList = "" } })
 		go probe(r)
 		b, in := r.probed()
-		if _, code := b.admit(s, r.conn[shop], inst, "read_file"); code != refusal.SessionEnded {
+		if _, code := b.admit(s, r.conn[shop], inst, "read_rows"); code != refusal.SessionEnded {
 			t.Errorf("%q", string(code))
 		}
-		if _, code := b.start(s, r.conn[shop], "read_file"); code != refusal.SessionEnded {
+		if _, code := b.start(s, r.conn[shop], "read_rows"); code != refusal.SessionEnded {
 			t.Errorf("%q", string(code))
 		}
-		c, code := mine.admit(s, r.conn[shop], inst, "read_file")
+		c, code := mine.admit(s, r.conn[shop], inst, "read_rows")
 		if code != "" {
 			t.Fatal(string(code))
 		}

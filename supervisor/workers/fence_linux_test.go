@@ -22,7 +22,7 @@ func TestWorkers3_ARevocationWaitsForTheFence(t *testing.T) {
 	path := r.socket(shop)
 	r.event(func() { r.setUp = func(b *bridge) { b.noFence = true } })
 	b, s, inst := r.ready(path)
-	c, code := b.admit(s, r.conn[shop], inst, "read_file")
+	c, code := b.admit(s, r.conn[shop], inst, "read_rows")
 	if code != "" {
 		t.Fatal(string(code))
 	}
@@ -35,7 +35,7 @@ func TestWorkers3_ARevocationWaitsForTheFence(t *testing.T) {
 	default:
 	}
 	b.send(wire.Fenced{N: 0}) // an older one
-	if _, code := b.admit(s, r.conn[shop], inst, "read_file"); code != refusal.ToolNotGranted {
+	if _, code := b.admit(s, r.conn[shop], inst, "read_rows"); code != refusal.ToolNotGranted {
 		t.Fatalf("after the change: %q", string(code))
 	}
 	select {
@@ -45,7 +45,7 @@ func TestWorkers3_ARevocationWaitsForTheFence(t *testing.T) {
 	}
 	b.send(wire.Fenced{N: b.fences[0]})
 	n := <-done
-	if n.Fenced != 1 || n.Killed != 0 || n.Sessions != 0 || len(n.Stands) != 1 || n.Stands[0].Call != c || !n.Stands[0].CancelSent || n.Stands[0].Tool != "read_file" {
+	if n.Fenced != 1 || n.Killed != 0 || n.Sessions != 0 || len(n.Stands) != 1 || n.Stands[0].Call != c || !n.Stands[0].CancelSent || n.Stands[0].Tool != "read_rows" {
 		t.Fatalf("%+v", n)
 	}
 	r.mu.Lock()
@@ -59,8 +59,8 @@ func TestWorkers3_ARevocationWaitsForTheFence(t *testing.T) {
 	}
 	b.send(wire.Ended{Call: c, Outcome: wire.Cancelled})
 	r.record(c, store.Cancelled)
-	r.change(func(*registry.Registry) (registry.Change, error) { return r.grantChange(r.conn[shop], "read_file") })
-	if _, code := b.admit(s, r.conn[shop], inst, "read_file"); code != "" {
+	r.change(func(*registry.Registry) (registry.Change, error) { return r.grantChange(r.conn[shop], "read_rows") })
+	if _, code := b.admit(s, r.conn[shop], inst, "read_rows"); code != "" {
 		t.Fatalf("granted again: %q", string(code))
 	}
 }
@@ -78,7 +78,7 @@ func TestWorkers3_ASilentBridgeIsKilledAndTheRevocationReturns(t *testing.T) {
 	r.event(func() { r.setUp = func(b *bridge) { b.noFence = true } })
 	b, s, inst := r.ready(path)
 	other, os_ := r.session(r.socket(blog), blog)
-	c, _ := b.admit(s, r.conn[shop], inst, "read_file")
+	c, _ := b.admit(s, r.conn[shop], inst, "read_rows")
 	begin := time.Now()
 	n := r.narrow(shop, revokeRead(r.conn[shop]))
 	took := time.Since(begin)
@@ -148,14 +148,14 @@ func TestWorkers3_RootFactsAreAnsweredWhenTheFencesAre(t *testing.T) {
 	path := r.socket(shop)
 	r.event(func() { r.setUp = func(b *bridge) { b.noFence = true } })
 	b, s, inst := r.ready(path)
-	c, _ := b.admit(s, r.conn[shop], inst, "read_file")
+	c, _ := b.admit(s, r.conn[shop], inst, "read_rows")
 	less := facts()
 	p := less.Projects[id[ids.Project](shop)]
 	p.PersonBind = false
 	less.Projects[p.ID] = p
 	v := r.setFacts(less)
 	r.await("the fence", func() bool { return len(b.fences) == 1 })
-	if _, code := b.admit(s, r.conn[shop], inst, "read_file"); code != refusal.TaskEnded && code != refusal.SessionEnded {
+	if _, code := b.admit(s, r.conn[shop], inst, "read_rows"); code != refusal.TaskEnded && code != refusal.SessionEnded {
 		t.Fatalf("after new facts: %q", string(code))
 	}
 	r.await("the end of the session", func() bool { return len(b.ended) == 1 && len(b.cancels) == 1 && b.cancels[0].Call == c })
@@ -183,7 +183,7 @@ func TestWorkers3_ADeletedProjectLosesItsBridgeAndItsSocket(t *testing.T) {
 	r := newRig(t)
 	path, idle := r.socket(shop), r.socket(blog)
 	b, s, inst := r.ready(path)
-	c, _ := b.admit(s, r.conn[shop], inst, "read_file")
+	c, _ := b.admit(s, r.conn[shop], inst, "read_rows")
 	less := facts()
 	for n, p := range less.Projects {
 		p.Deleted = true
@@ -208,13 +208,13 @@ func TestWorkers3_AFreshTokenClosesTheFormerSessions(t *testing.T) {
 	task := r.task(shop)
 	cl, s, _ := r.bind(path, aliceUID, bindWith(r.mint(task, aliceUID, 2)))
 	b := r.bridgeOf(shop)
-	inst, code := b.start(s, r.conn[shop], "read_file")
+	inst, code := b.start(s, r.conn[shop], "read_rows")
 	if code != "" {
 		t.Fatal(string(code))
 	}
-	c, _ := b.admit(s, r.conn[shop], inst, "read_file")
+	c, _ := b.admit(s, r.conn[shop], inst, "read_rows")
 	_, person, _ := r.bind(path, bobUID, bindPlain)
-	theirs, code := b.admit(person, r.conn[shop], inst, "read_file")
+	theirs, code := b.admit(person, r.conn[shop], inst, "read_rows")
 	if code != "" {
 		t.Fatal(string(code))
 	}
@@ -224,7 +224,7 @@ func TestWorkers3_AFreshTokenClosesTheFormerSessions(t *testing.T) {
 	if x := r.record(c, store.Unknown); x.Code != refusal.SessionEnded {
 		t.Fatalf("%+v", x)
 	}
-	if _, code := b.admit(s, r.conn[shop], inst, "read_file"); code != refusal.SessionEnded {
+	if _, code := b.admit(s, r.conn[shop], inst, "read_rows"); code != refusal.SessionEnded {
 		t.Fatalf("%q", string(code))
 	}
 	if got := cl.line(); got != "" {
@@ -243,7 +243,7 @@ func TestWorkers5_ABridgeThatNeverReadsIsEndedAndOthersGoOn(t *testing.T) {
 	r := newRig(t)
 	path := r.socket(shop)
 	other, os_ := r.session(r.socket(blog), blog)
-	oinst, _ := other.start(os_, r.conn[blog], "read_file")
+	oinst, _ := other.start(os_, r.conn[blog], "read_rows")
 	r.event(func() { r.setUp = func(b *bridge) { b.deaf = true } })
 	r.dial(path, aliceUID).f.WriteString(bindPlain)
 	b := r.bridgeOf(shop)
@@ -261,7 +261,7 @@ func TestWorkers5_ABridgeThatNeverReadsIsEndedAndOthersGoOn(t *testing.T) {
 		break
 	}
 	b.isGone("it never reads")
-	c, code := other.admit(os_, r.conn[blog], oinst, "read_file")
+	c, code := other.admit(os_, r.conn[blog], oinst, "read_rows")
 	if code != "" {
 		t.Fatal(string(code))
 	}
@@ -360,7 +360,7 @@ func TestWorkers3_NoAdmissionAfterARevocationReturned(t *testing.T) {
 					return
 				default:
 				}
-				c, code := b.admit(s, r.conn[shop], inst, "read_file")
+				c, code := b.admit(s, r.conn[shop], inst, "read_rows")
 				switch code {
 				case "":
 					a := admission{call: c}
@@ -399,11 +399,11 @@ func TestWorkers3_NoAdmissionAfterARevocationReturned(t *testing.T) {
 			t.Fatalf("%+v", n)
 		}
 		// Let some be refused.
-		if _, code := b.admit(sessions[0], r.conn[shop], inst, "read_file"); code != refusal.ToolNotGranted {
+		if _, code := b.admit(sessions[0], r.conn[shop], inst, "read_rows"); code != refusal.ToolNotGranted {
 			t.Fatalf("after a revocation returned: %q", string(code))
 		}
 		win.granted = time.Now()
-		r.change(func(*registry.Registry) (registry.Change, error) { return r.grantChange(r.conn[shop], "read_file") })
+		r.change(func(*registry.Registry) (registry.Change, error) { return r.grantChange(r.conn[shop], "read_rows") })
 		windows = append(windows, win)
 	}
 	close(stop)

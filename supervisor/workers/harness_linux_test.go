@@ -37,7 +37,7 @@ const (
 	aliceUID, bobUID = 61001, 61002
 	strangerUID      = 61009
 	hostUID          = 62000
-	catalogueText    = `[{"name":"read_file","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}},{"name":"list_dir","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}]`
+	catalogueText    = `[{"name":"read_rows","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}},{"name":"list_dir","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}]`
 	aDigest          = "abababababababababababababababababababababababababababababababab"
 )
 
@@ -113,6 +113,7 @@ type rig struct {
 	onBridge   func(order.LaunchBridge) refusal.Code // "" launches; held answers never
 	onServer   func(order.LaunchServer) refusal.Code
 	onProbe    func(order.LaunchProbe) refusal.Code
+	onResolve  func(order.Resolve) order.Resolved // its Code held: no answer yet
 	setUp      func(*bridge) // before its first message
 	unkillable map[ids.Jail]bool
 	seqs       map[string]uint64 // of held orders
@@ -247,7 +248,7 @@ func (r *rig) addConnection(project, srv int) ids.Connection {
 	c := fresh[ids.Connection]()
 	reg := r.g.Registry()
 	r.apply(reg.AddConnection(c, id[ids.Project](project), id[ids.Server](srv), registry.Keyless, time.Now()))
-	r.apply(r.grantChange(c, "read_file", "list_dir"))
+	r.apply(r.grantChange(c, "read_rows", "list_dir"))
 	return c
 }
 

@@ -8,19 +8,24 @@ import (
 	"postern/bridge/wire"
 	"postern/ids"
 	"postern/refusal"
+	"postern/supervisor/gate"
 	"postern/supervisor/order"
 )
 
 // start asks for the server of a connection on behalf of one call. The gate is
 // asked first what an admission would be asked, so that a refused call starts
-// nothing.
-func (w *Workers) start(s *set, m wire.Start) {
+// nothing; seen is what was found of the call's paths, nothing at first.
+func (w *Workers) start(s *set, m wire.Start, seen gate.Seen) {
 	refuse := func(code refusal.Code, text string) { w.notStarted(s, m, code, text) }
 	if !s.sessions[m.Session] {
 		refuse(refusal.SessionEnded, "")
 		return
 	}
-	plan, code := w.gate.MayStart(s.key, m)
+	plan, look, code := w.gate.MayStart(s.key, m, seen)
+	if look != nil {
+		w.look(s, look, func(seen gate.Seen) { w.start(s, m, seen) })
+		return
+	}
 	if code != "" { // the gate has recorded it
 		w.tell(s, wire.NotStarted{Seq: m.Seq, Session: m.Session, Connection: m.Connection, Code: code})
 		return
@@ -186,7 +191,7 @@ func (w *Workers) instanceGone(inst *instance, why string) {
 	inst.waiting = nil
 	for _, m := range waiting {
 		if !inst.set.ended {
-			w.start(inst.set, m)
+			w.start(inst.set, m, gate.Seen{})
 		}
 	}
 }

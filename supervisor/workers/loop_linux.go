@@ -209,11 +209,11 @@ func (w *Workers) handle(s *set, m wire.Up) error {
 	case wire.View:
 		w.view(s, m)
 	case wire.Start:
-		w.start(s, m)
+		w.start(s, m, gate.Seen{})
 	case wire.Catalogue:
 		return w.catalogue(s, m)
 	case wire.Admit:
-		w.admit(s, m)
+		w.admit(s, m, gate.Seen{})
 	case wire.Ended:
 		return w.gate.Ended(s.key, m)
 	case wire.SessionEnded:
@@ -228,7 +228,8 @@ func (w *Workers) handle(s *set, m wire.Up) error {
 	return nil
 }
 
-func (w *Workers) admit(s *set, m wire.Admit) {
+// admit decides one call; seen is what was found of its paths, nothing at first.
+func (w *Workers) admit(s *set, m wire.Admit, seen gate.Seen) {
 	if !s.sessions[m.Session] {
 		w.answers = append(w.answers, answer{s, wire.Refused{Seq: m.Seq, Code: refusal.SessionEnded}})
 		return
@@ -238,7 +239,11 @@ func (w *Workers) admit(s *set, m wire.Admit) {
 	if inst != nil && inst.state == instReady && inst.jail == m.Instance {
 		running = inst.revision
 	}
-	d := w.gate.Admit(s.key, m, running)
+	d := w.gate.Admit(s.key, m, running, seen)
+	if d.Ask != nil {
+		w.look(s, d.Ask, func(seen gate.Seen) { w.admit(s, m, seen) })
+		return
+	}
 	if d.Code != "" {
 		w.answers = append(w.answers, answer{s, wire.Refused{Seq: m.Seq, Code: d.Code}})
 		return

@@ -42,8 +42,13 @@ func (w *Workers) sendOrders() error {
 
 // ask sends an order and keeps what to do with its answer.
 func (w *Workers) ask(make func(seq uint64) order.Up, then func(order.Down, []int)) {
+	w.askFor(OrderWait, make, then)
+}
+
+// askFor is ask with a time of its own.
+func (w *Workers) askFor(wait time.Duration, make func(seq uint64) order.Up, then func(order.Down, []int)) {
 	w.seq++
-	w.asked[w.seq] = asked{until: time.Now().Add(OrderWait), then: then}
+	w.asked[w.seq] = asked{until: time.Now().Add(wait), then: then}
 	w.order(make(w.seq))
 }
 
@@ -102,6 +107,8 @@ func (w *Workers) obey(m order.Down, fds []int) error {
 	case order.Launched:
 		w.answered(m.Seq, m, fds)
 	case order.NotLaunched:
+		w.answered(m.Seq, m, nil)
+	case order.Resolved:
 		w.answered(m.Seq, m, nil)
 	case order.TokenFileIs:
 		w.answered(m.Seq, m, fds)

@@ -75,6 +75,14 @@ func (r *rig) obey(m order.Up) {
 		default:
 			r.say(order.NotLaunched{Seq: m.Seq, Code: code, Text: "by the test"})
 		}
+	case order.Resolve:
+		r.mu.Lock()
+		f := r.onResolve
+		r.mu.Unlock()
+		if a := f(m); a.Code != held {
+			a.Seq = m.Seq
+			r.say(a)
+		}
 	case order.Stop:
 		r.mu.Lock()
 		hold := r.unkillable[m.Jail]

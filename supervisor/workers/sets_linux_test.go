@@ -121,7 +121,7 @@ func TestWorkers4_C121_FiftyStartsStartOneServer(t *testing.T) {
 	const many = 50
 	codes := make(chan refusal.Code, many)
 	for range many {
-		go func() { _, code := b.start(s, r.conn[shop], "read_file"); codes <- code }()
+		go func() { _, code := b.start(s, r.conn[shop], "read_rows"); codes <- code }()
 	}
 	r.settled("all wait", func() bool {
 		in := r.w.sets[b.key].insts[r.conn[shop]]
@@ -142,7 +142,7 @@ func TestWorkers4_C121_FiftyStartsStartOneServer(t *testing.T) {
 	// No honest bridge asks for more than the wire's bound.
 	other, os_ := r.session(r.socket(blog), blog)
 	for n := range 3 * wire.MaxAsked {
-		other.send(wire.Start{Seq: uint64(1000 + n), Session: os_, Connection: r.conn[blog], Tool: "read_file"})
+		other.send(wire.Start{Seq: uint64(1000 + n), Session: os_, Connection: r.conn[blog], Tool: "read_rows"})
 	}
 	r.settled("they are bounded", func() bool {
 		in := r.w.sets[other.key].insts[r.conn[blog]]
@@ -157,13 +157,13 @@ func TestWorkers4_ARefusedCallStartsNothing(t *testing.T) {
 		c    ids.Connection
 		tool string
 		want refusal.Code
-	}{{r.conn[shop], "no_such_tool", refusal.ToolUnknown}, {r.conn[blog], "read_file", refusal.ToolUnknown}, {fresh[ids.Connection](), "read_file", refusal.ToolUnknown}} {
+	}{{r.conn[shop], "no_such_tool", refusal.ToolUnknown}, {r.conn[blog], "read_rows", refusal.ToolUnknown}, {fresh[ids.Connection](), "read_rows", refusal.ToolUnknown}} {
 		if _, code := b.start(s, row.c, row.tool); code != row.want {
 			t.Errorf("%q", string(code))
 		}
 	}
 	r.narrow(shop, revokeRead(r.conn[shop]))
-	if _, code := b.start(s, r.conn[shop], "read_file"); code != refusal.ToolNotGranted {
+	if _, code := b.start(s, r.conn[shop], "read_rows"); code != refusal.ToolNotGranted {
 		t.Errorf("%q", string(code))
 	}
 	r.mu.Lock()
@@ -184,11 +184,11 @@ func TestWorkers4_C122_AServerThatFailsIsHeldBack(t *testing.T) {
 	b, s := r.session(path, shop)
 	_, second, _ := r.bind(path, bobUID, bindPlain)
 	r.event(func() { r.onServer = func(order.LaunchServer) refusal.Code { return refusal.ServerUnavailable } })
-	if _, code := b.start(s, r.conn[shop], "read_file"); code != refusal.ServerUnavailable {
+	if _, code := b.start(s, r.conn[shop], "read_rows"); code != refusal.ServerUnavailable {
 		t.Fatalf("%q", string(code))
 	}
 	for range 9 {
-		if _, code := b.start(second, r.conn[shop], "read_file"); code != refusal.LimitStarts {
+		if _, code := b.start(second, r.conn[shop], "read_rows"); code != refusal.LimitStarts {
 			t.Fatalf("%q", string(code))
 		}
 	}
@@ -205,7 +205,7 @@ func TestWorkers4_C122_AServerThatFailsIsHeldBack(t *testing.T) {
 	// It works again, after the pause.
 	r.event(func() { r.onServer = nil })
 	r.settled("the pause is over", func() bool { return !time.Now().Before(r.w.sets[b.key].insts[r.conn[shop]].back.until) })
-	if _, code := b.start(second, r.conn[shop], "read_file"); code != "" {
+	if _, code := b.start(second, r.conn[shop], "read_rows"); code != "" {
 		t.Fatalf("%q", string(code))
 	}
 }
@@ -324,10 +324,10 @@ func TestTheDeathOfABridgeEndsEverythingOfIt(t *testing.T) {
 	path := r.socket(shop)
 	cl, s, _ := r.bind(path, aliceUID, bindPlain)
 	b := r.bridgeOf(shop)
-	inst, _ := b.start(s, r.conn[shop], "read_file")
+	inst, _ := b.start(s, r.conn[shop], "read_rows")
 	var calls []ids.Call
 	for range 5 {
-		c, code := b.admit(s, r.conn[shop], inst, "read_file")
+		c, code := b.admit(s, r.conn[shop], inst, "read_rows")
 		if code != "" {
 			t.Fatal(string(code))
 		}
@@ -373,7 +373,7 @@ func TestTheDeathOfABridgeEndsEverythingOfIt(t *testing.T) {
 func TestC133_AServerThatEndsIsStartedAgain(t *testing.T) {
 	r := newRig(t)
 	b, s, inst := r.ready(r.socket(shop))
-	c, _ := b.admit(s, r.conn[shop], inst, "read_file")
+	c, _ := b.admit(s, r.conn[shop], inst, "read_rows")
 	r.kill(inst, order.Exited{Status: 3})
 	r.await("the bridge hears of it", func() bool {
 		return len(b.exits) == 1 && b.exits[0].Instance == inst && b.exits[0].Connection == r.conn[shop]
@@ -381,14 +381,14 @@ func TestC133_AServerThatEndsIsStartedAgain(t *testing.T) {
 	r.record(c, store.Admitted) // how it ended is the bridge's to say
 	b.send(wire.Ended{Call: c, Outcome: wire.Unknown, Code: refusal.ServerExited})
 	r.record(c, store.Unknown)
-	if _, code := b.admit(s, r.conn[shop], inst, "read_file"); code != refusal.ServerUnavailable {
+	if _, code := b.admit(s, r.conn[shop], inst, "read_rows"); code != refusal.ServerUnavailable {
 		t.Fatalf("the former instance: %q", string(code))
 	}
-	next, code := b.start(s, r.conn[shop], "read_file")
+	next, code := b.start(s, r.conn[shop], "read_rows")
 	if code != "" || next == inst {
 		t.Fatalf("%q", string(code))
 	}
-	if _, code := b.admit(s, r.conn[shop], next, "read_file"); code != "" {
+	if _, code := b.admit(s, r.conn[shop], next, "read_rows"); code != "" {
 		t.Fatalf("%q", string(code))
 	}
 }
@@ -400,7 +400,7 @@ func TestAServerLostBeforeItsEndIsToldIsStartedAgain(t *testing.T) {
 	r.event(func() { delete(b.instances, r.conn[shop]); r.unkillable[inst] = true })
 	got := make(chan ids.Jail, 1)
 	go func() {
-		next, code := b.start(s, r.conn[shop], "read_file")
+		next, code := b.start(s, r.conn[shop], "read_rows")
 		if code != "" {
 			t.Errorf("%q", string(code))
 		}
@@ -417,12 +417,12 @@ func TestAServerLostBeforeItsEndIsToldIsStartedAgain(t *testing.T) {
 	if next == inst || next == "" {
 		t.Fatal(next)
 	}
-	if _, code := b.admit(s, r.conn[shop], next, "read_file"); code != "" {
+	if _, code := b.admit(s, r.conn[shop], next, "read_rows"); code != "" {
 		t.Fatalf("%q", string(code))
 	}
 	// A bridge that asks for what it has again and again is held back.
 	r.event(func() { delete(b.instances, r.conn[shop]) })
-	if _, code := b.start(s, r.conn[shop], "read_file"); code != refusal.LimitStarts {
+	if _, code := b.start(s, r.conn[shop], "read_rows"); code != refusal.LimitStarts {
 		t.Fatalf("%q", string(code))
 	}
 }
@@ -435,18 +435,18 @@ func TestARevocationOfAConnectionStopsItsServer(t *testing.T) {
 		t.Fatalf("%+v", n)
 	}
 	r.await("its end", func() bool { return r.jails[inst].gone && len(b.exits) == 1 })
-	if _, code := b.start(s, r.conn[shop], "read_file"); code != refusal.ConnectionDisabled {
+	if _, code := b.start(s, r.conn[shop], "read_rows"); code != refusal.ConnectionDisabled {
 		t.Fatalf("%q", string(code))
 	}
 	r.change(func(reg *registry.Registry) (registry.Change, error) { return reg.Enable(r.conn[shop], true, 0) })
-	if _, code := b.start(s, r.conn[shop], "read_file"); code != "" {
+	if _, code := b.start(s, r.conn[shop], "read_rows"); code != "" {
 		t.Fatalf("enabled again: %q", string(code))
 	}
 	// While it starts, too.
 	r.event(func() { r.onServer = func(order.LaunchServer) refusal.Code { return held } })
 	o, os_ := r.session(r.socket(blog), blog)
 	code := make(chan refusal.Code, 1)
-	go func() { _, c := o.start(os_, r.conn[blog], "read_file"); code <- c }()
+	go func() { _, c := o.start(os_, r.conn[blog], "read_rows"); code <- c }()
 	r.await("the order", func() bool { return len(only[order.LaunchServer](r)) == 3 })
 	r.narrow(blog, func(reg *registry.Registry) (registry.Change, error) { return reg.Enable(r.conn[blog], false, 0) })
 	r.launchServer(only[order.LaunchServer](r)[2])
@@ -464,18 +464,18 @@ func TestACatalogueThatDiffersTakesTheToolAway(t *testing.T) {
 	path := r.socket(shop)
 	r.event(func() { r.setUp = func(b *bridge) { b.autoList = "" } })
 	b, s := r.session(path, shop)
-	inst, code := b.start(s, r.conn[shop], "read_file")
+	inst, code := b.start(s, r.conn[shop], "read_rows")
 	if code != "" {
 		t.Fatal(string(code))
 	}
-	if _, code := b.admit(s, r.conn[shop], inst, "read_file"); code != refusal.ServerUnavailable {
+	if _, code := b.admit(s, r.conn[shop], inst, "read_rows"); code != refusal.ServerUnavailable {
 		t.Fatalf("before it listed anything: %q", string(code))
 	}
-	other := strings.Replace(catalogueText, `"read_file","inputSchema":{`, `"read_file","inputSchema":{"x":1,`, 1)
+	other := strings.Replace(catalogueText, `"read_rows","inputSchema":{`, `"read_rows","inputSchema":{"x":1,`, 1)
 	half := len(other) / 2
 	b.send(wire.Catalogue{Connection: r.conn[shop], Instance: inst, Part: 0, Data: []byte(other[:half])})
 	b.send(wire.Catalogue{Connection: r.conn[shop], Instance: inst, Part: 1, Data: []byte(other[half:]), Last: true})
-	if _, code := b.admit(s, r.conn[shop], inst, "read_file"); code != refusal.ToolChanged {
+	if _, code := b.admit(s, r.conn[shop], inst, "read_rows"); code != refusal.ToolChanged {
 		t.Fatalf("%q", string(code))
 	}
 	if _, code := b.admit(s, r.conn[shop], inst, "list_dir"); code != "" {
@@ -539,8 +539,8 @@ func TestWorkers5_CallsPastTheirLimitAreCancelledThenGivenUp(t *testing.T) {
 	less.Servers[id[ids.Server](files)].Revisions[id[ids.Revision](files)].Call = 300 * time.Millisecond
 	v := r.setFacts(less)
 	r.await("facts", func() bool { return r.acked(v) })
-	kept, _ := b.admit(s, r.conn[shop], inst, "read_file")
-	lost, _ := b.admit(s, r.conn[shop], inst, "read_file")
+	kept, _ := b.admit(s, r.conn[shop], inst, "read_rows")
+	lost, _ := b.admit(s, r.conn[shop], inst, "read_rows")
 	r.await("both are cancelled", func() bool { return len(b.cancels) == 2 && b.cancels[0].Code == refusal.CallTimeout })
 	b.send(wire.Ended{Call: kept, Outcome: wire.Cancelled, Code: refusal.CallTimeout})
 	r.record(kept, store.Cancelled)
@@ -559,7 +559,7 @@ func TestWorkers5_CallsPastTheirLimitAreCancelledThenGivenUp(t *testing.T) {
 func TestPsShowsWhatLives(t *testing.T) {
 	r := newRig(t)
 	b, s, inst := r.ready(r.socket(shop))
-	c, _ := b.admit(s, r.conn[shop], inst, "read_file")
+	c, _ := b.admit(s, r.conn[shop], inst, "read_rows")
 	rows, err := r.w.Ps(context.Background())
 	if err != nil || len(rows) != 2 {
 		t.Fatalf("%+v, %v", rows, err)

@@ -58,6 +58,8 @@ const (
 	MaxPerTurn     = 64                     // messages read from one bridge in a turn
 	MaxWaitingBind = 256                    // connections waiting for one bridge
 	MaxUnsent      = 4096                   // orders that posternd has not read
+	LookWait       = 2 * time.Second        // for posternd's answer about a call's paths; then it is refused
+	MaxLooks       = 1024                   // calls whose paths are being looked at; posternd bears 4096 orders in work
 )
 
 // Config is what the loop needs.
@@ -86,6 +88,7 @@ type Workers struct {
 	ep        int
 	wake      int
 	seq       uint64
+	looks     int              // calls whose paths are being looked at
 	asked     map[uint64]asked // orders without an answer
 	jails     map[ids.Jail]owner
 	sets      map[gate.Set]*set
@@ -126,6 +129,7 @@ type set struct {
 	sessions map[ids.Session]bool
 	insts    map[ids.Connection]*instance
 	fence    uint64 // the last one sent
+	looks    int    // calls whose paths are being looked at
 	lastErr  string
 }
 

@@ -1,0 +1,71 @@
+package gate
+
+import (
+	"postern/bridge/wire"
+	"postern/ids"
+	"postern/policy"
+	"postern/policy/class"
+	"postern/refusal"
+	"postern/supervisor/registry"
+)
+
+// Seen is what became of a call's path arguments. The zero value: nobody was asked yet.
+type Seen struct {
+	Asked  bool
+	Inside bool
+	Code   refusal.Code // why they could not be judged, "" where they were
+}
+
+// Ask is a question about paths that has to be answered before a call is decided: do
+// they lie beneath the project's directory, or the task's own where Task is set?
+type Ask struct {
+	Project ids.Project
+	Task    ids.Task
+	Paths   []string
+}
+
+// paths judges the path arguments of a call whose other factors are in g.facts. It
+// returns a question where every other rule allows the call and nobody has been asked;
+// so what is refused anyway, and what has no paths, costs nothing.
+func (g *Gate) paths(s *session, k *registry.Tool, tool string, p *wire.Paths, seen Seen) *Ask {
+	takes := class.ArgumentsOf(tool)
+	if takes.None() {
+		return nil
+	}
+	switch {
+	case p == nil || p.Unreadable || len(p.List) < takes.Least:
+		g.facts.Paths = policy.PathsOutside
+	case len(p.List) == 0:
+	case !seen.Asked:
+		if policy.Decide(&g.facts).Allow {
+			ask := &Ask{Project: s.set.Project, Paths: p.List}
+			if k.Revision.PerTask {
+				ask.Task = s.task.ID
+			}
+			return ask
+		}
+	case seen.Code == refusal.ProjectReplaced:
+		g.facts.Project = policy.ProjectReplaced
+	case seen.Code != "": // verdict says it
+	case !seen.Inside:
+		g.facts.Paths = policy.PathsOutside
+	}
+	return nil
+}
+
+// verdict decides on g.facts. Paths that nobody could judge deny.
+func (g *Gate) verdict(seen Seen) policy.Verdict {
+	v := policy.Decide(&g.facts)
+	if v.Allow && seen.Code != "" {
+		v = policy.Verdict{Code: seen.Code}
+	}
+	return v
+}
+
+// pathArgs says which arguments of a tool the bridge is to send along, nil for none.
+func pathArgs(tool string) *wire.PathArgs {
+	if p := class.ArgumentsOf(tool); !p.None() {
+		return &wire.PathArgs{Names: p.Names}
+	}
+	return nil
+}

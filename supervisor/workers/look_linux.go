@@ -1,0 +1,35 @@
+package workers
+
+import (
+	"postern/bridge/wire"
+	"postern/refusal"
+	"postern/supervisor/gate"
+	"postern/supervisor/order"
+)
+
+// look asks posternd where the paths of one call lie, and goes on with then when the
+// answer is there: the call is decided only then, by everything as it stands then. The
+// loop does not wait, and other calls pass it by. Who asks more than an honest bridge
+// can, or gets no answer in time, is told that nobody could look.
+func (w *Workers) look(s *set, a *gate.Ask, then func(gate.Seen)) {
+	if s.looks >= wire.MaxAsked || w.looks >= MaxLooks {
+		then(gate.Seen{Asked: true, Code: refusal.Busy})
+		return
+	}
+	s.looks++
+	w.looks++
+	w.askFor(LookWait, func(seq uint64) order.Up {
+		return order.Resolve{Seq: seq, Project: a.Project, Task: a.Task, Paths: a.Paths}
+	}, func(m order.Down, fds []int) {
+		closeAll(fds)
+		s.looks--
+		w.looks--
+		seen := gate.Seen{Asked: true, Code: refusal.Busy}
+		if r, ok := m.(order.Resolved); ok {
+			seen.Inside, seen.Code = r.Inside, r.Code
+		}
+		if !s.ended {
+			then(seen)
+		}
+	})
+}
