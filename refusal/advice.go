@@ -100,7 +100,10 @@ var advice = map[Code]string{
 	ApprovalRequired: "The call's tier is `destructive`: marked so, claimed so by the server, or concluded from its classes. " +
 		"Each such call needs an approval, and this version has no way to give one. An operator who knows the " +
 		"tool marks it at the registration: `--tier TOOL=reversible`.",
-	PathOutside: "Kept for path arguments that are judged before the call. This version leaves them to the jail.",
+	PathOutside: "A known filesystem operation was called with a path that does not lie in the project's directory, through a " +
+		"link or `..` or as an absolute path other than below `/workspace`; or with none; or with a value that is no path. The tool server did " +
+		"not see the call. Name the file relative to the directory, or below `/workspace`. A name that begins with " +
+		"`~`, or begins or ends with a space or a quote, is written `./~name`, or is renamed: servers read it in several ways.",
 	TierLowered: "The operator's mark is the least: a grant can call a tool more dangerous, never less. Grant it without " +
 		"`--tier`, or with a higher one.",
 	StaleSelector: "The name means several things, or the version named by `--at` is no longer the present one, or a cursor " +

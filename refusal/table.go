@@ -147,7 +147,7 @@ var rows = []Row{
 	{PrincipalBlocked, 403, ExitRefused, Result, "The access policy blocks this principal."},
 	{AccessUnavailable, 503, ExitRefused, Result, "The access policy cannot be read where it decides this; whom it governs is refused until it can."},
 	{ApprovalRequired, 403, ExitRefused, Result, "This tool is destructive and needs an approval."},
-	{PathOutside, 403, ExitRefused, Result, "A path argument lies outside the project."},
+	{PathOutside, 403, ExitRefused, Result, "A path argument lies outside the project, is missing, or is no path."},
 	{TierLowered, 400, ExitRefused, ServerError, "A tier may be raised at the grant, never lowered."},
 	{StaleSelector, 409, ExitRefused, ServerError, "What you named has changed or is ambiguous; look again and repeat."},
 	{AlreadyExists, 409, ExitRefused, ServerError, "This already exists."},

@@ -41,7 +41,7 @@ func TestControl2_WhatIsNotUnderstoodChangesNothing(t *testing.T) {
 		`{"id":1,"action":"connection.revoked","params":{"project":"shop","server":"files"}}`,
 		`{"id":1,"action":"project.add","params":{"label":"x","workspace":"/","owner":"alice"}}`,
 		`{"id":1,"action":"","params":{}}`,
-		`{"id":1,"action":"connection.grant","params":{"project":"shop","server":"files","tools":["write_file"],"tier":"all"}}`,
+		`{"id":1,"action":"connection.grant","params":{"project":"shop","server":"files","tools":["write_rows"],"tier":"all"}}`,
 		`{"id":1,"action":"connection.grant","params":{"project":"shop","server":"files","tools":[]}}`,
 		`{"id":1,"action":"connection.grant","params":{"project":"shop","server":"files","tools":"*"}}`,
 		`{"id":1,"action":"project.member.add","params":{"project":"shop","account":"otto","role":"admin"}}`,
@@ -53,8 +53,8 @@ func TestControl2_WhatIsNotUnderstoodChangesNothing(t *testing.T) {
 			t.Errorf("%s: %+v", line, resp)
 		}
 	}
-	for _, name := range []string{"*", "write_*", "no_such", "odd", "read_file "} {
-		if detail, code := c.ask(api.ConnectionGrant, api.ConnectionParams{Project: "shop", Server: "files", Tools: []string{"write_file", name}}); code != refusal.NotFound && code != refusal.ToolQuarantined {
+	for _, name := range []string{"*", "write_*", "no_such", "odd", "read_rows "} {
+		if detail, code := c.ask(api.ConnectionGrant, api.ConnectionParams{Project: "shop", Server: "files", Tools: []string{"write_rows", name}}); code != refusal.NotFound && code != refusal.ToolQuarantined {
 			t.Errorf("%q: %q %s", name, string(code), detail)
 		}
 	}
@@ -83,18 +83,18 @@ func TestControl3_ADryRunIsTheChangeWithoutWriting(t *testing.T) {
 		params any
 		want   refusal.Code
 	}{
-		{api.ConnectionGrant, root, con("write_file"), ""},
+		{api.ConnectionGrant, root, con("write_rows"), ""},
 		{api.ConnectionGrant, root, con("odd"), refusal.ToolQuarantined},
 		{api.ConnectionGrant, root, con("nothing"), refusal.NotFound},
-		{api.ConnectionGrant, root, con("write_file", "write_file"), refusal.BadRequest},
+		{api.ConnectionGrant, root, con("write_rows", "write_rows"), refusal.BadRequest},
 		{api.ConnectionRevoke, owner, con("nothing"), refusal.ToolNotGranted},
-		{api.ConnectionRevoke, owner, con("write_file"), ""},
+		{api.ConnectionRevoke, owner, con("write_rows"), ""},
 		{api.ConnectionAdd, root, api.ConnectionParams{Project: "shop", Server: "files"}, refusal.AlreadyExists},
 		{api.ConnectionAdd, root, api.ConnectionParams{Project: "shop", Server: "notes"}, ""},
 		{api.ConnectionAdd, root, api.ConnectionParams{Project: "shop", Server: "nothing"}, refusal.ServerUnknown},
 		{api.ConnectionAccept, root, api.ConnectionParams{Project: "shop", Server: "notes"}, refusal.ServerUnavailable},
-		{api.ConnectionAccept, root, con("read_file"), ""},
-		{api.ConnectionAccept, root, con("write_file"), refusal.ToolNotGranted},
+		{api.ConnectionAccept, root, con("read_rows"), ""},
+		{api.ConnectionAccept, root, con("write_rows"), refusal.ToolNotGranted},
 		{api.ConnectionDisable, owner, con(), ""},
 		{api.ConnectionEnable, root, con(), ""},
 		{api.MemberAdd, root, member("otto"), ""},
@@ -145,7 +145,7 @@ func TestControl3_ADryRunIsTheChangeWithoutWriting(t *testing.T) {
 func TestControl3_AStaleVersionOrALabelOfTwoIsRefused(t *testing.T) {
 	r := newRig(t)
 	c := r.as(root)
-	con := api.ConnectionParams{Project: "shop", Server: "files", Tools: []string{"write_file"}}
+	con := api.ConnectionParams{Project: "shop", Server: "files", Tools: []string{"write_rows"}}
 	bare := api.ConnectionParams{Project: "shop", Server: "files"}
 	v := must[api.ConnectionResult](c, api.ConnectionShow, bare).Version
 	for a, p := range map[api.Action]api.ConnectionParams{api.ConnectionGrant: con, api.ConnectionRevoke: bare, api.ConnectionDisable: bare, api.ConnectionEnable: bare, api.ConnectionAccept: bare} {
@@ -161,7 +161,7 @@ func TestControl3_AStaleVersionOrALabelOfTwoIsRefused(t *testing.T) {
 	}
 	got := must[api.ConnectionResult](c, api.ConnectionGrant, con, at(v))
 	if got.Version != v+1 || !strings.Contains(got.Notice, "any argument") || !slices.ContainsFunc(got.Tools, func(x api.ToolResult) bool {
-		return x.Tool == "write_file" && x.Granted && x.State == "callable" && x.Tier != ""
+		return x.Tool == "write_rows" && x.Granted && x.State == "callable" && x.Tier != ""
 	}) {
 		t.Errorf("%+v", got)
 	}
@@ -308,7 +308,7 @@ func TestATokenIsToldOnceAndNowhereElse(t *testing.T) {
 	c := r.as(host)
 	made := must[api.TaskResult](c, api.TaskNew, api.TaskNewParams{Project: "shop", ForUID: owner})
 	b, s := r.session(owner, made.Token)
-	call, code := b.admit(s, r.conn, "read_file")
+	call, code := b.admit(s, r.conn, "read_rows")
 	if code != "" {
 		t.Fatal(string(code))
 	}
@@ -345,7 +345,7 @@ func TestATokenIsToldOnceAndNowhereElse(t *testing.T) {
 		}
 	}
 	must[api.TaskResult](c, api.TaskToken, api.TaskParams{Task: made.Task}, dry)
-	if _, code := b.admit(s, r.conn, "read_file"); code != "" {
+	if _, code := b.admit(s, r.conn, "read_rows"); code != "" {
 		t.Fatalf("a refused token closed the session: %q", string(code))
 	}
 	// A fresh one closes the former sessions, whose calls are unknown.
@@ -357,7 +357,7 @@ func TestATokenIsToldOnceAndNowhereElse(t *testing.T) {
 	if err != nil || !strings.HasPrefix(string(raw), "ptk_") || string(raw) == made.Token+"\n" {
 		t.Fatalf("%v", err)
 	}
-	if _, code := b.admit(s, r.conn, "read_file"); code != refusal.SessionEnded {
+	if _, code := b.admit(s, r.conn, "read_rows"); code != refusal.SessionEnded {
 		t.Fatalf("the former session: %q", string(code))
 	}
 	r.await("it is told so", func() bool { return b.sessions[s] == nil })
@@ -389,22 +389,22 @@ func TestATokenThatCannotBeDeliveredLeavesNoTask(t *testing.T) {
 func TestARevocationListsWhatWasAdmittedBefore(t *testing.T) {
 	r := newRig(t)
 	b, s := r.session(member, "")
-	call, code := b.admit(s, r.conn, "read_file")
+	call, code := b.admit(s, r.conn, "read_rows")
 	if code != "" {
 		t.Fatal(string(code))
 	}
-	done, _ := b.admit(s, r.conn, "read_file")
+	done, _ := b.admit(s, r.conn, "read_rows")
 	b.send(wire.Ended{Call: done, Outcome: wire.Completed})
 	r.settled("one is open", func() bool { return r.g.OpenCalls() == 1 })
-	got := must[api.RevokeResult](r.as(owner), api.ConnectionRevoke, api.ConnectionParams{Project: "shop", Server: "files", Tools: []string{"read_file"}})
-	if len(got.Stands) != 1 || got.Stands[0].Call != string(call) || got.Stands[0].Tool != "read_file" || !got.Stands[0].CancelSent || got.Stands[0].State != "admitted" || got.Stands[0].AgeMs < 0 ||
+	got := must[api.RevokeResult](r.as(owner), api.ConnectionRevoke, api.ConnectionParams{Project: "shop", Server: "files", Tools: []string{"read_rows"}})
+	if len(got.Stands) != 1 || got.Stands[0].Call != string(call) || got.Stands[0].Tool != "read_rows" || !got.Stands[0].CancelSent || got.Stands[0].State != "admitted" || got.Stands[0].AgeMs < 0 ||
 		got.Fenced != 1 || got.Killed != 0 || !strings.Contains(got.Note, "stands") {
 		t.Fatalf("%+v", got)
 	}
 	if len(b.cancels) != 1 || b.cancels[0].Call != call {
 		t.Fatalf("%+v", b.cancels)
 	}
-	if _, code := b.admit(s, r.conn, "read_file"); code != refusal.ToolNotGranted {
+	if _, code := b.admit(s, r.conn, "read_rows"); code != refusal.ToolNotGranted {
 		t.Fatalf("%q", string(code))
 	}
 	got = must[api.RevokeResult](r.as(owner), api.AccountSuspend, api.Selected{Selector: "alice"})
@@ -455,8 +455,8 @@ func TestAProbePinsAndAFailureSaysWhy(t *testing.T) {
 func TestActivityIsAuthorizedPageByPage(t *testing.T) {
 	r := newRig(t)
 	b, s := r.session(member, "")
-	call, _ := b.admit(s, r.conn, "read_file")
-	b.admit(s, r.conn, "write_file")
+	call, _ := b.admit(s, r.conn, "read_rows")
+	b.admit(s, r.conn, "write_rows")
 	r.settled("both are recorded", func() bool { return r.g.Flush() == nil })
 	for _, row := range []struct {
 		uid  uint32
@@ -468,7 +468,7 @@ func TestActivityIsAuthorizedPageByPage(t *testing.T) {
 		}
 	}
 	page := must[api.ActivityResult](r.as(owner), api.Activity, api.ActivityParams{Project: "shop", State: "denied", Limit: 1})
-	if len(page.Rows) != 1 || page.Rows[0].Tool != "write_file" || page.Rows[0].Code != string(refusal.ToolNotGranted) || page.Rows[0].ArgsDigest == "" || page.Rows[0].ArgsSize != 2 {
+	if len(page.Rows) != 1 || page.Rows[0].Tool != "write_rows" || page.Rows[0].Code != string(refusal.ToolNotGranted) || page.Rows[0].ArgsDigest == "" || page.Rows[0].ArgsSize != 2 {
 		t.Fatalf("%+v", page)
 	}
 	// A cursor is a place and no authority.
@@ -511,7 +511,7 @@ func TestActivityIsAuthorizedPageByPage(t *testing.T) {
 			}
 		}
 	}
-	second, _ := b.admit(s, r.conn, "read_file")
+	second, _ := b.admit(s, r.conn, "read_rows")
 	for _, c := range []*client{by, all} {
 		if row := frame(c); row == nil || row.Call != string(second) || row.State != "admitted" {
 			t.Fatalf("%+v", row)
@@ -525,7 +525,7 @@ func TestActivityIsAuthorizedPageByPage(t *testing.T) {
 	}
 	must[api.RevokeResult](r.as(root), api.MemberRemove, api.MemberParams{Project: "shop", Account: "bob"})
 	b2, s2 := r.session(owner, "")
-	if _, code := b2.admit(s2, r.conn, "read_file"); code != "" {
+	if _, code := b2.admit(s2, r.conn, "read_rows"); code != "" {
 		t.Fatal(string(code))
 	}
 	r.on(func() { r.g.Flush() })
@@ -537,7 +537,7 @@ func TestActivityIsAuthorizedPageByPage(t *testing.T) {
 	}
 	must[api.MemberResult](r.as(root), api.MemberAdd, api.MemberParams{Project: "shop", Account: "bob"})
 	b3, s3 := r.session(member, "")
-	third, code := b3.admit(s3, r.conn, "read_file")
+	third, code := b3.admit(s3, r.conn, "read_rows")
 	if code != "" {
 		t.Fatal(string(code))
 	}
@@ -553,7 +553,7 @@ func TestActivityIsAuthorizedPageByPage(t *testing.T) {
 func TestADeletedProjectIsGoneForEverybody(t *testing.T) {
 	r := newRig(t)
 	b, s := r.session(member, "")
-	call, _ := b.admit(s, r.conn, "read_file")
+	call, _ := b.admit(s, r.conn, "read_rows")
 	got := must[api.RevokeResult](r.as(owner), api.ProjectDelete, api.Selected{Selector: "shop"})
 	if got.Sessions != 1 || len(got.Stands) != 1 || got.Stands[0].Call != string(call) {
 		t.Fatalf("%+v", got)
@@ -561,7 +561,7 @@ func TestADeletedProjectIsGoneForEverybody(t *testing.T) {
 	r.await("root's tombstone is asked for", func() bool {
 		return slices.ContainsFunc(r.orders, func(o order.Up) bool { x, ok := o.(order.Retire); return ok && x.Project == id[ids.Project](shop) })
 	})
-	if text := r.stored(); strings.Contains(text, "Tool:read_file Served") {
+	if text := r.stored(); strings.Contains(text, "Tool:read_rows Served") {
 		t.Error("grants are left")
 	}
 	page, err := r.s.Calls(store.Query{})

@@ -56,7 +56,7 @@ const (
 	alice, bob, vera, otto = 1, 2, 3, 4
 	shop, blog             = 1, 2
 	files, notes           = 1, 2
-	catalogueText          = `[{"name":"read_file","title":"Read","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}},{"name":"write_file","inputSchema":{"type":"object"}},{"name":"odd","inputSchema":7}]`
+	catalogueText          = `[{"name":"read_rows","title":"Read","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}},{"name":"write_rows","inputSchema":{"type":"object"}},{"name":"odd","inputSchema":7}]`
 )
 
 func id[T ids.ID](n int) T {
@@ -167,7 +167,7 @@ func newRig(t testing.TB) *rig {
 	apply(reg.PutCatalogue(id[ids.Revision](files), time.Now(), "", pins))
 	r.conn = id[ids.Connection](1)
 	apply(reg.AddConnection(r.conn, id[ids.Project](shop), id[ids.Server](files), registry.Keyless, time.Now()))
-	apply(reg.Grant(registry.Granting{Connection: r.conn, Tools: []string{"read_file"}, By: "root", IDs: []ids.Grant{id[ids.Grant](1)}, Now: time.Now()}))
+	apply(reg.Grant(registry.Granting{Connection: r.conn, Tools: []string{"read_rows"}, By: "root", IDs: []ids.Grant{id[ids.Grant](1)}, Now: time.Now()}))
 
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -507,7 +507,7 @@ func (r *rig) session(uid uint32, tok string) (*bridge, ids.Session) {
 	_, has := b.started[r.conn]
 	r.mu.Unlock()
 	if !has {
-		b.send(wire.Start{Seq: 1, Session: ids.Session(s), Connection: r.conn, Tool: "read_file"})
+		b.send(wire.Start{Seq: 1, Session: ids.Session(s), Connection: r.conn, Tool: "read_rows"})
 	}
 	r.await("its server", func() bool { return b.started[r.conn].Instance != "" })
 	return b, ids.Session(s)

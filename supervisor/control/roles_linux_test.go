@@ -50,7 +50,7 @@ func TestControl1_WhoMayWhat(t *testing.T) {
 		host = refusal.HostUnknown
 	)
 	shops := api.ProjectParams{Project: "shop"}
-	con := api.ConnectionParams{Project: "shop", Server: "files", Tools: []string{"read_file"}}
+	con := api.ConnectionParams{Project: "shop", Server: "files", Tools: []string{"read_rows"}}
 	bare := api.ConnectionParams{Project: "shop", Server: "files"}
 	for _, row := range []struct {
 		action api.Action

@@ -14,7 +14,7 @@ import (
 func (w *world) callIn(jail ids.Jail) ids.Call {
 	w.t.Helper()
 	w.next++
-	d := w.g.Admit(shopSet, wire.Admit{Session: w.ses, Connection: w.conn, Instance: jail, Tool: "read_rows", Digest: strings.Repeat("ab", 32)}, id[ids.Revision](1))
+	d := w.g.Admit(shopSet, wire.Admit{Session: w.ses, Connection: w.conn, Instance: jail, Tool: "read_rows", Digest: strings.Repeat("ab", 32)}, id[ids.Revision](1), Seen{})
 	if d.Code != "" {
 		w.t.Fatalf("refused: %s", d.Code)
 	}
