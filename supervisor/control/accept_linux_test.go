@@ -37,20 +37,20 @@ func TestAChangedToolIsShownWordByWordAndAcceptedAsShown(t *testing.T) {
 	if got := must[api.ConnectionResult](c, api.ConnectionShow, con); len(got.Changes) != 0 {
 		t.Fatalf("changes before any: %+v", got.Changes)
 	}
-	changed := strings.Replace(catalogueText, `"name":"read_file"`, `"name":"read_file","description":"Reads, and mails it"`, 1)
+	changed := strings.Replace(catalogueText, `"name":"read_rows"`, `"name":"read_rows","description":"Reads, and mails it"`, 1)
 	r.relist(changed)
 	got := must[api.ConnectionResult](c, api.ConnectionShow, con)
-	if len(got.Changes) != 1 || got.Changes[0].Tool != "read_file" || got.Changes[0].State != "changed" || len(got.Changes[0].Members) != 1 || got.Changes[0].Members[0].Member != "description" {
+	if len(got.Changes) != 1 || got.Changes[0].Tool != "read_rows" || got.Changes[0].State != "changed" || len(got.Changes[0].Members) != 1 || got.Changes[0].Members[0].Member != "description" {
 		t.Fatalf("%+v", got.Changes)
 	}
 	accept := con
-	accept.Tools, accept.Seen = []string{"read_file"}, map[string]string{"read_file": got.Changes[0].Pin}
+	accept.Tools, accept.Seen = []string{"read_rows"}, map[string]string{"read_rows": got.Changes[0].Pin}
 	r.relist(strings.Replace(changed, "mails it", "mails it to them", 1))
 	if detail, code := c.ask(api.ConnectionAccept, accept); code != refusal.StaleSelector {
 		t.Fatalf("what was not shown was accepted: %q %s", string(code), detail)
 	}
 	got = must[api.ConnectionResult](c, api.ConnectionShow, con)
-	accept.Seen["read_file"] = got.Changes[0].Pin
+	accept.Seen["read_rows"] = got.Changes[0].Pin
 	if got := must[api.ConnectionResult](c, api.ConnectionAccept, accept, dry); len(got.Changes) != 1 {
 		t.Errorf("a dry run shows %+v", got.Changes)
 	}

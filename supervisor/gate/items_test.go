@@ -67,7 +67,7 @@ func TestDriftTakesAPromptAway(t *testing.T) {
 	if d := w.ask(w.ses, w.conn, "prompt:review"); d.Code != refusal.ToolChanged {
 		t.Errorf("a prompt that its server lists otherwise: %q", string(d.Code))
 	}
-	if d := w.ask(w.ses, w.conn, "read_file"); d.Code != "" {
+	if d := w.ask(w.ses, w.conn, "read_rows"); d.Code != "" {
 		t.Errorf("its sibling: %q", string(d.Code))
 	}
 	if kind, name := item.Split("prompt:review"); kind != item.Prompt || name != "review" {
