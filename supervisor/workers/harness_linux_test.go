@@ -114,7 +114,7 @@ type rig struct {
 	onServer   func(order.LaunchServer) refusal.Code
 	onProbe    func(order.LaunchProbe) refusal.Code
 	onResolve  func(order.Resolve) order.Resolved // its Code held: no answer yet
-	setUp      func(*bridge) // before its first message
+	setUp      func(*bridge)                      // before its first message
 	unkillable map[ids.Jail]bool
 	seqs       map[string]uint64 // of held orders
 }
