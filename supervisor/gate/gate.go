@@ -40,6 +40,7 @@ const (
 	EndedDelay       = 50 * time.Millisecond // outcomes wait so long for the next commit
 	FateWait         = 5 * time.Second       // outcomes of calls that died with a jail wait so long for how it ended
 	MaxFallen        = 4096                  // of them at a time; more are written down without
+	OwedEvery        = 2 * time.Second       // between two tries to write what a full or locked policy.db did not take
 )
 
 // Set names one bridge of a project: one ceiling. It separates processes and
@@ -78,9 +79,11 @@ type Gate struct {
 	perConn  map[connKey]int
 	admitted []*call // of the batch that is not durable yet
 	drift    map[ids.Connection]drift
-	waiting  time.Time // since when an outcome waits for a commit
-	trouble  string    // why the last commit failed, "" if it did not
-	lost     error     // the store failed in a way that does not heal
+	waiting  time.Time         // since when an outcome waits for a commit
+	trouble  string            // why the last commit failed, "" if it did not
+	lost     error             // the store failed in a way that does not heal
+	owed     []registry.Change // what root facts ended, in memory and not in policy.db yet
+	owedNext time.Time         // when writing them is tried again
 	facts    policy.Facts
 }
 
@@ -126,6 +129,9 @@ func (g *Gate) Apply(c registry.Change) error {
 	if c.Empty() {
 		return nil
 	}
+	if err := g.settle(); err != nil {
+		return err
+	}
 	if err := g.store.Apply(c); err != nil {
 		return g.troubled(err)
 	}
@@ -133,12 +139,45 @@ func (g *Gate) Apply(c registry.Change) error {
 	return nil
 }
 
-// SetRoot takes new root facts: what they end is ended durably before they decide.
+// SetRoot takes new root facts: what they end is ended before they decide. Where
+// the disk is full or the file locked it is ended in memory at once and owed to
+// the file: root's side keeps the facts themselves, and an authority that starts
+// again is given them before it serves, so the end holds whatever happens. To
+// refuse them instead would leave what root has ended callable.
 func (g *Gate) SetRoot(root *registry.Root) error {
-	if err := g.Apply(g.reg.Reconcile(root, g.now())); err != nil {
+	c := g.reg.Reconcile(root, g.now())
+	if err := g.Apply(c); errors.Is(err, refusal.StoreUnavailable) {
+		g.owed, g.owedNext = append(g.owed, c), g.now().Add(OwedEvery)
+		g.reg.Apply(c)
+	} else if err != nil {
 		return err
 	}
 	g.reg.SetRoot(root)
+	return nil
+}
+
+// settle writes what is owed to policy.db, in its order.
+func (g *Gate) settle() error {
+	for len(g.owed) > 0 {
+		if err := g.store.Apply(g.owed[0]); err != nil {
+			return g.troubled(err)
+		}
+		g.owed = g.owed[1:]
+	}
+	return nil
+}
+
+// Tend does what has time, between two turns: it tries again to write what is owed.
+// Only an error that must end the authority is returned.
+func (g *Gate) Tend() error {
+	if now := g.now(); len(g.owed) > 0 && !now.Before(g.owedNext) {
+		g.owedNext = now.Add(OwedEvery)
+		if err := g.settle(); err != nil && !errors.Is(err, refusal.StoreUnavailable) {
+			return err
+		} else if err == nil {
+			g.trouble = ""
+		}
+	}
 	return nil
 }
 
@@ -188,7 +227,9 @@ func (g *Gate) flush() error {
 		g.folder = activity.Folder{} // the records it counts on were never written
 		return g.troubled(err)
 	}
-	g.trouble = ""
+	if len(g.owed) == 0 {
+		g.trouble = ""
+	}
 	g.bell.Ring()
 	clear(g.admitted)
 	g.admitted = g.admitted[:0]

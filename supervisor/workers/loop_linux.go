@@ -128,6 +128,9 @@ func (w *Workers) Run(ctx context.Context) error {
 			if err := w.commit(); err != nil {
 				return err
 			}
+			if err := w.gate.Tend(); err != nil {
+				return err
+			}
 		}
 		if w.lost != nil {
 			return w.lost
