@@ -145,11 +145,11 @@ func TestPagesAndFollowing(t *testing.T) {
 	if n != 5 {
 		t.Fatalf("%d records in pages of 2, want 5 of this project", n)
 	}
-	after, from, err := s.Latest()
+	edge, err := s.Latest()
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := Cursor{Follow: true, After: after, From: from}
+	c := Cursor{Follow: true, After: edge.Change, From: edge.OpenFrom}
 	b.End(1, store.Outcome{State: store.Completed})
 	if err := b.Commit(); err != nil {
 		t.Fatal(err)

@@ -20,6 +20,8 @@ type Batch struct {
 	incarnation uint64
 	last        int64 // the last number given to a record or a change
 	marked      int64
+	openFrom    int64              // the mark in the file: below it no record changes any more
+	nextFrom    int64              // the mark in the transaction
 	isOpen      map[int64]struct{} // records that are open in the file
 
 	calls   []*Call
@@ -85,6 +87,7 @@ func (b *Batch) open(f *file, incarnation uint64) error {
 	return classify(errors.Join(
 		each(f.writer, `SELECT coalesce(max(seq), 0) FROM calls`, func(r *sqlite3.Stmt) { b.last = max(b.last, r.ColumnInt64(0)) }),
 		each(f.writer, `SELECT value FROM meta WHERE key = 'change'`, func(r *sqlite3.Stmt) { b.last = max(b.last, r.ColumnInt64(0)) }),
+		each(f.writer, `SELECT value FROM meta WHERE key = 'open_from'`, func(r *sqlite3.Stmt) { b.openFrom, b.nextFrom = r.ColumnInt64(0), r.ColumnInt64(0) }),
 		each(f.writer, `SELECT seq, change, state FROM calls WHERE seq >= coalesce((SELECT value FROM meta WHERE key = 'open_from'), 0)`, func(r *sqlite3.Stmt) {
 			b.last = max(b.last, r.ColumnInt64(1))
 			if State(r.ColumnInt(2)).Open() {
@@ -152,6 +155,7 @@ func (b *Batch) Commit() error {
 	}
 	if err := b.write(); err != nil {
 		err = fmt.Errorf("record %d calls: %w", len(b.calls), b.f.rollback(err))
+		b.nextFrom = b.openFrom
 		clear(b.calls)
 		b.calls, b.opened = b.calls[:0], b.opened[:0]
 		return err
@@ -164,6 +168,7 @@ func (b *Batch) Commit() error {
 	for _, e := range b.ends {
 		delete(b.isOpen, e.seq)
 	}
+	b.openFrom = b.nextFrom
 	clear(b.calls)
 	b.calls, b.ends, b.folds, b.opened, b.closed = b.calls[:0], b.ends[:0], b.folds[:0], b.opened[:0], b.closed[:0]
 	return b.f.recycle()
@@ -282,7 +287,7 @@ func (b *Batch) writeMark() error {
 	if err := errors.Join(b.mark.BindInt64(2, b.last), b.mark.Exec()); err != nil {
 		return err
 	}
-	b.marked = b.last
+	b.marked, b.nextFrom = b.last, from
 	return nil
 }
 

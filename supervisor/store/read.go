@@ -12,17 +12,20 @@ import (
 
 // Bounds of one read.
 const (
-	MaxPage = 1000    // records of one answer
-	MaxScan = 200_000 // records looked at for one answer; a filter that finds little goes on by cursor
+	MaxPage = 1000   // records of one answer
+	MaxScan = 20_000 // records looked at for one answer; a filter that finds little goes on by cursor
+
+	MaxProjects = 64 // of one query
 
 	clockSteps = 1000 // records in a row older than Since that end a read
 )
 
 // Query asks for records. Empty fields do not filter.
 type Query struct {
-	Project ids.Project
-	Since   int64 // admitted at or after; nanoseconds since the epoch
-	State   State
+	Project  ids.Project
+	Projects []ids.Project // without Project: any of these; more than MaxProjects filter nothing
+	Since    int64         // admitted at or after; nanoseconds since the epoch
+	State    State
 
 	// Newest first: only records numbered below Before (0: from the newest).
 	Before int64
@@ -30,6 +33,10 @@ type Query struct {
 	// above. Used when Changes is set.
 	Changes     bool
 	After, From int64
+	// Oldest first: records numbered From to Until that changed after After. Used
+	// when Walk is set; it costs what it passes, however much lies between.
+	Walk  bool
+	Until int64
 
 	Limit int // at most MaxPage; 0 means MaxPage
 }
@@ -38,7 +45,7 @@ type Query struct {
 type Page struct {
 	Calls []Call
 	// Next is where the next page begins: Before of the next query or, with
-	// Changes, After. It moves even when no record matched.
+	// Changes, After or, with Walk, From. It moves even when no record matched.
 	Next int64
 	More bool // there may be more now
 	// OpenFrom is the number below which no record will change any more. With
@@ -61,10 +68,17 @@ func (s *Store) Calls(q Query) (Page, error) {
 	}
 	var p Page
 	var err error
-	if q.Changes {
-		p, err = s.changes(q)
-	} else {
-		p, err = s.newest(q)
+	// One transaction, so that every question of an answer sees the same moment.
+	if err = s.reader.Exec(`BEGIN`); err == nil {
+		switch {
+		case q.Changes:
+			p, err = s.changes(q)
+		case q.Walk:
+			p, err = s.walk(q)
+		default:
+			p, err = s.newest(q)
+		}
+		err = errors.Join(err, s.reader.Exec(`ROLLBACK`))
 	}
 	if err != nil {
 		return Page{}, fmt.Errorf("read the activity: %w", classify(err))
@@ -72,52 +86,101 @@ func (s *Store) Calls(q Query) (Page, error) {
 	return p, nil
 }
 
+// newest answers from the newest record backwards: the records that no index knows
+// yet one by one, and those below by the index where a filter asks for few of them.
 func (s *Store) newest(q Query) (p Page, err error) {
 	before := q.Before
 	if before <= 0 {
 		before = 1 << 62
 	}
-	st, _, err := s.reader.Prepare(`SELECT ` + callColumns + ` FROM calls WHERE seq < ? ORDER BY seq DESC LIMIT ?`)
+	floor := int64(0)
+	if q.filtered() {
+		if floor, err = s.number(`past_to`); err != nil {
+			return p, err
+		}
+	}
+	t := taker{q: q, p: &p}
+	if before > floor+1 {
+		st, _, err := s.reader.Prepare(newestCalls)
+		if err != nil {
+			return p, err
+		}
+		defer st.Close()
+		if err := errors.Join(st.BindInt64(1, before), st.BindInt64(2, floor), st.BindInt(3, MaxScan)); err != nil {
+			return p, err
+		}
+		for st.Step() {
+			if t.take(st) {
+				return p, st.Err()
+			}
+		}
+		if err := st.Err(); err != nil {
+			return p, err
+		}
+		if p.More = t.scanned == MaxScan; p.More {
+			return p, nil
+		}
+	}
+	if floor == 0 {
+		return p, nil
+	}
+	return p, s.past(&t, min(before, floor+1))
+}
+
+const newestCalls = `SELECT ` + callColumns + ` FROM calls WHERE seq < ?1 AND seq > ?2 ORDER BY seq DESC LIMIT ?3`
+
+// taker gathers the records of one page.
+type taker struct {
+	q              Query
+	p              *Page
+	scanned, older int
+}
+
+// take looks at the record in st and tells whether the page is done.
+func (t *taker) take(st *sqlite3.Stmt) (done bool) {
+	t.scanned++
+	t.p.Next = st.ColumnInt64(0)
+	if st.ColumnInt64(3) < t.q.Since {
+		// Numbers follow the order of admission, so what comes now is older still,
+		// unless the wall clock was set back for a while.
+		t.older++
+		return t.older > clockSteps
+	}
+	t.older = 0
+	if matches(st, t.q) {
+		t.p.Calls = append(t.p.Calls, readCall(st))
+		t.p.More = len(t.p.Calls) == t.q.Limit
+	}
+	return t.p.More
+}
+
+// walk answers from the oldest record on.
+func (s *Store) walk(q Query) (p Page, err error) {
+	st, _, err := s.reader.Prepare(`SELECT ` + callColumns + ` FROM calls WHERE seq >= ? AND seq <= ? ORDER BY seq LIMIT ?`)
 	if err != nil {
 		return p, err
 	}
 	defer st.Close()
-	if err := errors.Join(st.BindInt64(1, before), st.BindInt(2, MaxScan)); err != nil {
+	if err := errors.Join(st.BindInt64(1, q.From), st.BindInt64(2, q.Until), st.BindInt(3, MaxScan)); err != nil {
 		return p, err
 	}
-	scanned, older := 0, 0
-	for st.Step() {
-		scanned++
-		p.Next = st.ColumnInt64(0)
-		if st.ColumnInt64(3) < q.Since {
-			// Numbers follow the order of admission, so what comes now is older still,
-			// unless the wall clock was set back for a while.
-			if older++; older > clockSteps {
-				return p, st.Err()
-			}
-			continue
-		}
-		older = 0
-		if matches(st, q) {
+	p.Next = q.Until + 1
+	for scanned := 1; st.Step(); scanned++ {
+		seq := st.ColumnInt64(0)
+		if st.ColumnInt64(1) > q.After && st.ColumnInt64(3) >= q.Since && matches(st, q) {
 			p.Calls = append(p.Calls, readCall(st))
-			if len(p.Calls) == q.Limit {
-				p.More = true
-				return p, nil
-			}
+		}
+		if scanned == MaxScan || len(p.Calls) == q.Limit {
+			p.Next, p.More = seq+1, seq < q.Until
+			break
 		}
 	}
-	p.More = scanned == MaxScan
 	return p, st.Err()
 }
 
 func (s *Store) changes(q Query) (p Page, err error) {
 	p.Next = q.After
-	// One transaction, so that both questions see the same moment.
-	if err := s.reader.Exec(`BEGIN`); err != nil {
-		return p, err
-	}
-	defer s.reader.Exec(`ROLLBACK`)
-	if err := each(s.reader, `SELECT coalesce((SELECT value FROM meta WHERE key = 'open_from'), 0)`, func(r *sqlite3.Stmt) { p.OpenFrom = r.ColumnInt64(0) }); err != nil {
+	if p.OpenFrom, err = s.number(`open_from`); err != nil {
 		return p, err
 	}
 	st, _, err := s.reader.Prepare(`SELECT ` + callColumns + ` FROM calls WHERE seq >= ?1 AND change > ?2 AND at >= ?3
@@ -156,23 +219,92 @@ func (s *Store) changes(q Query) (p Page, err error) {
 	return p, newest.Err()
 }
 
-// Latest returns the number of the newest change, and the number below which no
-// record will change: After and From of a follower that wants only what comes.
-func (s *Store) Latest() (after, from int64, err error) {
+// Edge is where the records end at a moment.
+type Edge struct {
+	Seq      int64 // of the newest record
+	Change   int64 // of the newest change
+	OpenFrom int64 // below it no record will change any more
+}
+
+// Latest returns the edge: After and From of a follower that wants only what comes.
+func (s *Store) Latest() (e Edge, err error) {
 	s.readerMu.Lock()
 	defer s.readerMu.Unlock()
 	if s.reader == nil {
-		return 0, 0, fmt.Errorf("read the activity: closed: %w", ErrBusy)
+		return e, fmt.Errorf("read the activity: closed: %w", ErrBusy)
 	}
 	err = each(s.reader, `WITH mark (seq) AS (SELECT coalesce((SELECT value FROM meta WHERE key = 'open_from'), 0))
-		SELECT coalesce((SELECT max(change) FROM calls WHERE seq >= mark.seq), 0), mark.seq FROM mark`, func(r *sqlite3.Stmt) {
-		after, from = r.ColumnInt64(0), r.ColumnInt64(1)
+		SELECT coalesce((SELECT max(change) FROM calls WHERE seq >= mark.seq), 0), mark.seq, coalesce((SELECT max(seq) FROM calls), 0),
+		coalesce((SELECT value FROM meta WHERE key = 'change'), 0) FROM mark`, func(r *sqlite3.Stmt) {
+		e = Edge{Change: max(r.ColumnInt64(0), r.ColumnInt64(3)), OpenFrom: r.ColumnInt64(1), Seq: r.ColumnInt64(2)}
 	})
-	return after, from, classify(err)
+	return e, classify(err)
+}
+
+// FirstSince returns a number at or before that of the first record of a moment on,
+// in nanoseconds since the epoch. Records are in the order of their admission, and
+// the wall clock may have been set back for as much as clockSteps of them.
+func (s *Store) FirstSince(at int64) (int64, error) {
+	s.readerMu.Lock()
+	defer s.readerMu.Unlock()
+	if s.reader == nil {
+		return 0, fmt.Errorf("read the activity: closed: %w", ErrBusy)
+	}
+	var low, high int64
+	err := each(s.reader, `SELECT coalesce(min(seq), 0) FROM calls`, func(r *sqlite3.Stmt) { low = r.ColumnInt64(0) })
+	err = errors.Join(err, each(s.reader, `SELECT coalesce(max(seq), 0) + 1 FROM calls`, func(r *sqlite3.Stmt) { high = r.ColumnInt64(0) }))
+	st, _, e := s.reader.Prepare(`SELECT seq, at FROM calls WHERE seq >= ? ORDER BY seq LIMIT 1`)
+	if err = errors.Join(err, e); err != nil {
+		return 0, classify(err)
+	}
+	defer st.Close()
+	for first := low; low < high; {
+		mid := low + (high-low)/2
+		if err := errors.Join(st.Reset(), st.BindInt64(1, mid)); err != nil {
+			return 0, classify(err)
+		}
+		if st.Step() && st.ColumnInt64(1) < at {
+			low = st.ColumnInt64(0) + 1
+		} else if err := st.Err(); err != nil {
+			return 0, classify(err)
+		} else {
+			high = mid
+		}
+		if low >= high {
+			return max(first, low-clockSteps), nil
+		}
+	}
+	return low, nil
+}
+
+// number reads one number of activity.db's meta table, 0 where it is not there.
+func (s *Store) number(key string) (n int64, err error) {
+	err = each(s.reader, `SELECT value FROM meta WHERE key = '`+key+`'`, func(r *sqlite3.Stmt) { n = r.ColumnInt64(0) })
+	return n, err
+}
+
+// filtered tells that the index finds what q asks for.
+func (q *Query) filtered() bool {
+	return q.Project != "" || q.State != NoState || len(q.Projects) > 0 && len(q.Projects) <= MaxProjects
 }
 
 func matches(st *sqlite3.Stmt, q Query) bool {
-	return (q.Project == "" || string(st.ColumnRawText(6)) == string(q.Project)) && (q.State == NoState || State(st.ColumnInt(19)) == q.State)
+	if q.State != NoState && State(st.ColumnInt(19)) != q.State {
+		return false
+	}
+	project := st.ColumnRawText(6)
+	if q.Project != "" {
+		return string(project) == string(q.Project)
+	}
+	if len(q.Projects) == 0 || len(q.Projects) > MaxProjects {
+		return true
+	}
+	for i := range q.Projects {
+		if string(project) == string(q.Projects[i]) {
+			return true
+		}
+	}
+	return false
 }
 
 func readCall(r *sqlite3.Stmt) Call {

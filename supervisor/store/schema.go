@@ -20,12 +20,14 @@ var activity1 string
 
 //go:embed schema/activity_2.sql
 var activity2 string
+//go:embed schema/activity_3.sql
+var activity3 string
 
 // The schemas of each file, oldest first: the n-th leads from version n-1 to n.
 // What has landed is never edited; a change is one more entry.
 var (
 	policySchemas   = []string{policy1, policy2}
-	activitySchemas = []string{activity1, activity2}
+	activitySchemas = []string{activity1, activity2, activity3}
 )
 
 // migrate brings the file to the newest schema, in one transaction, after

@@ -80,8 +80,9 @@ type Store struct {
 	activity    *file
 	incarnation uint64
 
-	batch Batch
-	rows  map[string]*sqlite3.Stmt // policy.db's prepared statements, by their text
+	batch   Batch
+	tending tending
+	rows    map[string]*sqlite3.Stmt // policy.db's prepared statements, by their text
 
 	reader   *sqlite3.Conn
 	readerMu sync.Mutex
@@ -95,7 +96,7 @@ func Open(dir string) (*Store, error) {
 	if err := safeDir(dir); err != nil {
 		return nil, err
 	}
-	s := &Store{rows: map[string]*sqlite3.Stmt{}}
+	s := &Store{rows: map[string]*sqlite3.Stmt{}, tending: tending{past: -1}}
 	ok := false
 	defer func() {
 		if !ok {
@@ -129,7 +130,7 @@ func Open(dir string) (*Store, error) {
 // a commit costs without a disk; all of it must be used by one goroutine, and Run
 // has nothing to do.
 func UnsafeOpenMemory() (*Store, error) {
-	s := &Store{rows: map[string]*sqlite3.Stmt{}}
+	s := &Store{rows: map[string]*sqlite3.Stmt{}, tending: tending{past: -1}}
 	var err error
 	if s.policy, err = openMemory(policySchemas); err == nil {
 		s.activity, err = openMemory(activitySchemas)

@@ -292,11 +292,11 @@ func TestStore4_AnIncarnationIsNeverUsedTwice(t *testing.T) {
 func TestFollowingSeesEachChangeOnce(t *testing.T) {
 	s := open(t, stateDir(t))
 	b := s.Batch()
-	after, from, err := s.Latest()
+	edge, err := s.Latest()
 	if err != nil {
 		t.Fatal(err)
 	}
-	q := Query{Changes: true, After: after, From: from, Limit: 100}
+	q := Query{Changes: true, After: edge.Change, From: edge.OpenFrom, Limit: 100}
 	seen := func() (out []string) {
 		for {
 			p := page(t, s, q)
