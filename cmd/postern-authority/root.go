@@ -16,6 +16,8 @@ import (
 // every is the word in a host's entry that means all.
 const every = "*"
 
+const day = 24 * time.Hour
+
 // rootOf turns the document of posternd into what the registry decides on. A class
 // or tier that this build does not know is an error: it must not decide as none.
 //
@@ -25,7 +27,8 @@ func rootOf(r order.Root, was *registry.Root) (*registry.Root, error) {
 	out := &registry.Root{Version: r.Version, Accounts: map[ids.Account]registry.RootAccount{}, Projects: map[ids.Project]registry.RootProject{},
 		Servers: map[ids.Server]registry.RootServer{}, Hosts: map[string]registry.RootHost{}, Assigned: map[registry.Assignment]bool{},
 		FirstUID: r.UIDs.First, UIDs: r.UIDs.Count, Access: accessOf(r.Access, was),
-		AccessFile: registry.AccessFile{Path: r.Access.Path, Digest: r.Access.Digest, Error: r.Access.Error, At: r.Access.At}}
+		AccessFile: registry.AccessFile{Path: r.Access.Path, Digest: r.Access.Digest, Error: r.Access.Error, At: r.Access.At},
+		KeepAge:    time.Duration(r.Keep.Days) * day, KeepBytes: int64(r.Keep.MiB) << 20}
 	for _, a := range r.Accounts {
 		out.Accounts[a.ID] = registry.RootAccount{ID: a.ID, Name: a.Name, UIDs: a.UIDs, Deleted: a.Deleted}
 	}

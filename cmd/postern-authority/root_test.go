@@ -19,7 +19,7 @@ func id[T ids.ID](n byte) T { return ids.New[T](time.UnixMilli(1_790_000_000_000
 
 // document is what posternd pushes, with everything in it.
 func document() order.Root {
-	return order.Root{Version: 7, UIDs: order.Range{First: 1000000, Count: 64},
+	return order.Root{Version: 7, Keep: order.Keep{Days: 2, MiB: 64}, UIDs: order.Range{First: 1000000, Count: 64},
 		Accounts: []order.Account{{ID: id[ids.Account](1), Name: "alice", UIDs: []uint32{1001}}, {ID: id[ids.Account](2), Name: "bob", Deleted: true}},
 		Projects: []order.Project{{ID: id[ids.Project](1), Label: "shop", Owner: id[ids.Account](1), Workspace: "/srv/shop", PersonBind: true, ExecutionProfile: "standard", Created: 5}},
 		Servers: []order.Server{{ID: id[ids.Server](1), Label: "files", Revisions: []order.Revision{
@@ -36,6 +36,9 @@ func TestRootFactsAreTakenWhole(t *testing.T) {
 	}
 	if r.Version != 7 || len(r.Accounts) != 2 || !r.Accounts[id[ids.Account](2)].Deleted || r.Accounts[id[ids.Account](1)].UIDs[0] != 1001 {
 		t.Errorf("%+v", r.Accounts)
+	}
+	if r.KeepAge != 48*time.Hour || r.KeepBytes != 64<<20 {
+		t.Errorf("records are kept %v, %d bytes", r.KeepAge, r.KeepBytes)
 	}
 	if p := r.Projects[id[ids.Project](1)]; p.Owner != id[ids.Account](1) || !p.PersonBind || p.ExecutionProfile != "standard" || p.Workspace != "/srv/shop" || p.Label != "shop" || p.Deleted {
 		t.Errorf("%+v", p)

@@ -168,14 +168,17 @@ func (a *app) supervisorLayer(cmd *cobra.Command) layer {
 	case err != nil:
 		return judge(name, false, layerDegraded, "does not serve "+a.runDir, meaning, "start posternd, or name its directory with --run-dir")
 	}
-	found := fmt.Sprintf("%s, version %s, %d sessions, %d bridges", s.State, s.Version, s.Sessions, s.Bridges)
+	found, why := fmt.Sprintf("%s, version %s", s.State, s.Version), "root is told"
+	if s.StatusCounts != nil {
+		found, why = found+fmt.Sprintf(", %d sessions, %d bridges", s.Sessions, s.Bridges), s.Reason
+	}
 	root, err := ask[api.RootStatusResult](cmd.Context(), a, api.RootStatus, struct{}{}, client.Options{})
 	if err == nil {
 		found += fmt.Sprintf(", cgroup %s, uids %d–%d", root.Cgroup, root.UIDFirst, uint64(root.UIDFirst)+uint64(root.UIDCount)-1)
 	}
 	switch {
 	case s.State != "serving":
-		return judge(name, false, layerDegraded, found, meaning, strings.TrimSpace("see why it is "+s.State+": "+s.Reason))
+		return judge(name, false, layerDegraded, found, meaning, strings.TrimSpace("see why it is "+s.State+": "+why))
 	case len(root.Warnings) > 0:
 		return judge(name, false, layerDegraded, found, strings.Join(root.Warnings, "; "), "see the supervisor's log")
 	}

@@ -362,7 +362,7 @@ func TestFollowEndsWithAnInterrupt(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stop()
-	cmd := exec.Command(binary, "--run-dir", dir, "--json", "activity", "--follow")
+	cmd := exec.Command(binary, "--run-dir", dir, "--json", "activity", "--follow", "--cursor", "f1.1")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -378,6 +378,66 @@ func TestFollowEndsWithAnInterrupt(t *testing.T) {
 	}
 	if err := cmd.Wait(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A follow that loses its connection goes on behind the last record it had, whatever
+// ended the connection, and a refusal ends it.
+func TestAFollowResumesBehindTheLastRecord(t *testing.T) {
+	for says, args := range map[string][]string{"follow": {"--follow"}, "export": {"export", "--cursor", "f5.1-x"}} {
+		t.Run(says, func(t *testing.T) {
+			dir := t.TempDir()
+			answers := [][]string{
+				{`{"event":{"tool":"one","cursor":"f6.1-x"}}`},
+				{},
+				{`{"event":{"tool":"two","cursor":"f7.1-x"}}`, `{"refusal":{"code":"project_unknown","sentence":"Gone."}}`},
+			}
+			if says == "follow" {
+				answers = append([][]string{{`{"result":{"rows":[],"cursor":"p1-x","more":false,"follow":"f5.1-x"}}`}}, answers...)
+			}
+			ln, err := net.Listen("unix", filepath.Join(dir, "control.sock"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer ln.Close()
+			asked := make(chan string, 8)
+			go func() {
+				for _, lines := range answers {
+					c, err := ln.Accept()
+					if err != nil {
+						return
+					}
+					in := bufio.NewReader(c)
+					line, _ := in.ReadString('\n')
+					asked <- line
+					for _, l := range lines {
+						c.Write([]byte(`{"id":1,` + l[1:] + "\n"))
+					}
+					c.Close()
+				}
+			}()
+			r := postern(t, append([]string{"--run-dir", dir, "--json", "activity"}, args...)...)
+			var tools []string
+			for line := range strings.Lines(r.stdout) {
+				var row struct{ Tool string }
+				if json.Unmarshal([]byte(line), &row) == nil && row.Tool != "" {
+					tools = append(tools, row.Tool)
+				}
+			}
+			if !slices.Equal(tools, []string{"one", "two"}) || r.status != refusal.ExitRefused || strings.Count(r.err, "goes on where it was") != 2 {
+				t.Errorf("%v, status %d\n%s\n%s", tools, r.status, r.stdout, r.err)
+			}
+			if says == "follow" {
+				if first := <-asked; strings.Contains(first, `"follow"`) {
+					t.Errorf("the first question is %s", first)
+				}
+			}
+			for _, want := range []string{`"cursor":"f5.1-x"`, `"cursor":"f6.1-x"`, `"cursor":"f6.1-x"`} {
+				if got := <-asked; !strings.Contains(got, want) {
+					t.Errorf("asked %s, want %s", got, want)
+				}
+			}
+		})
 	}
 }
 

@@ -20,12 +20,17 @@ import (
 const (
 	maxConfig = 1 << 20
 	maxHosts  = 1024
+
+	maxKeepDays = 36_500
+	minKeepMiB  = 64 // less would remove records that a folded denial still counts on
+	maxKeepMiB  = 16 << 20
 )
 
 // configFile is what postern.yaml says.
 type configFile struct {
 	uids  order.Range
 	hosts []order.Host
+	keep  order.Keep
 }
 
 // readConfig reads postern.yaml strictly. The error joins every mistake, each with
@@ -82,6 +87,12 @@ func decodeConfig(path string, raw []byte) (configFile, error) {
 				"first": d.number(&c.uids.First),
 				"count": d.number(&c.uids.Count),
 			}, "first", "count")
+		},
+		"activity": func(n ast.Node, key string) {
+			d.mapping(n, key, map[string]func(ast.Node, string){
+				"keep_days": d.between(&c.keep.Days, 1, maxKeepDays),
+				"keep_mib":  d.between(&c.keep.MiB, minKeepMiB, maxKeepMiB),
+			})
 		},
 		"hosts": func(n ast.Node, key string) {
 			d.list(n, key, maxHosts, func(n ast.Node, key string) {
@@ -177,6 +188,18 @@ func (d *decoder) number(to *uint32) func(ast.Node, string) {
 			}
 		}
 		d.bad(n, key, "want a number from 0 to %d", ^uint32(0))
+	}
+}
+
+func (d *decoder) between(to *uint32, least, most uint32) func(ast.Node, string) {
+	return func(n ast.Node, key string) {
+		if i, ok := n.(*ast.IntegerNode); ok {
+			if v, err := strconv.ParseUint(i.GetToken().Value, 10, 32); err == nil && uint32(v) >= least && uint32(v) <= most {
+				*to = uint32(v)
+				return
+			}
+		}
+		d.bad(n, key, "want a number from %d to %d", least, most)
 	}
 }
 

@@ -134,7 +134,7 @@ func configure(args []string, errw io.Writer) (cfg launch.Config, check bool, st
 		note(err)
 	}
 	cfg.ConfigDir = filepath.Dir(path)
-	cfg.Hosts = file.hosts
+	cfg.Hosts, cfg.Keep = file.hosts, file.keep
 	if file.uids != (order.Range{}) {
 		cfg.UIDs = file.uids
 	}

@@ -29,6 +29,7 @@ hosts:
     accounts: ["*"]
     projects: [prj_019c8a54-5400-7000-8000-000000000001]
     channels: [whatsapp]
+activity: {keep_days: 30, keep_mib: 64}
 `
 
 func TestConfig_IsReadStrictly(t *testing.T) {
@@ -36,7 +37,7 @@ func TestConfig_IsReadStrictly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.uids != (order.Range{First: 200000, Count: 64}) || len(c.hosts) != 1 || c.hosts[0].UID != 900 || c.hosts[0].Accounts[0] != "*" || len(c.hosts[0].Projects) != 1 {
+	if c.uids != (order.Range{First: 200000, Count: 64}) || len(c.hosts) != 1 || c.hosts[0].UID != 900 || c.hosts[0].Accounts[0] != "*" || len(c.hosts[0].Projects) != 1 || c.keep != (order.Keep{Days: 30, MiB: 64}) {
 		t.Fatalf("%+v", c)
 	}
 	for _, empty := range []string{"", "# nothing\n", "hosts: []\n"} {
@@ -59,6 +60,10 @@ hosts:
     projects: []
     channels: ["*"]
 hosts: []
+activity:
+  keep_days: 0
+  keep_mib: 63
+  keep: 5
 `))
 	if err == nil {
 		t.Fatal("accepted")
@@ -67,6 +72,7 @@ hosts: []
 		"postern.yaml:1: uid_range.first: ", "postern.yaml:1: uid_range.last: is not a key here", "postern.yaml:2: host: is not a key here",
 		"postern.yaml:5: hosts[0].uid: ", "postern.yaml:6: hosts[0].accounts[0]: ", "postern.yaml:7: hosts[0].projects: ", "hosts[1].id: is missing",
 		"postern.yaml:9: hosts[1].accounts: ", "postern.yaml:11: hosts[1].channels[0]: ", "postern.yaml:12: hosts: is given twice",
+		"postern.yaml:14: activity.keep_days: want a number from 1 to ", "postern.yaml:15: activity.keep_mib: want a number from 64 to ", "postern.yaml:16: activity.keep: is not a key here",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("no %q in\n%v", want, err)

@@ -7,7 +7,7 @@
 //
 // Invariants:
 //   - activity-1: no text in a record can begin a second line or a second record.
-//   - activity-2: a cursor says where, never who; one that was not made here is refused.
+//   - activity-2: a cursor says where, and grants nothing; one that was not made here, or for another reader, is refused.
 //   - activity-3: denials of one session may become a count; admissions never do.
 //   - activity-4: an exported line is one JSON object with the same members in the same order.
 //
@@ -17,7 +17,6 @@ package activity
 
 import (
 	"encoding/hex"
-	"io"
 	"strconv"
 	"strings"
 	"time"
@@ -115,30 +114,21 @@ type line struct {
 	Reason      string   `json:"reason,omitzero"`
 }
 
-// Export writes records as JSON lines.
-func Export(w io.Writer, records []Record) error {
-	for i := range records {
-		r := &records[i]
-		l := line{
-			Cursor: Cursor{Before: r.Seq}.String(), Call: string(r.ID), Time: stamp(r.At), State: r.State.String(),
-			Account: string(r.Account), Host: Clean(r.Host, MaxTool), Project: string(r.Project), Task: string(r.Task),
-			Principal: Clean(r.Principal, MaxTool), Mode: Clean(r.Mode, MaxTool), Policy: Clean(r.Policy, 4*MaxTool), Session: string(r.Session),
-			Connection: string(r.Connection), Revision: string(r.Revision), Tool: Shown(r.Tool, MaxTool), Classes: class.Set(r.Classes).Strings(),
-			RequestID: Shown(r.RequestID, MaxRequestID), ArgsSize: r.ArgsSize, Ended: stamp(r.Ended), Size: r.Size, Micros: r.Micros,
-			Code: string(r.Code), Count: r.Count, Incarnation: r.Incarnation, Reason: Shown(r.Reason, MaxReason),
-		}
-		if r.ArgsDigest != (store.Digest{}) {
-			l.ArgsDigest = hex.EncodeToString(r.ArgsDigest[:])
-		}
-		raw, err := json.Marshal(l, jsontext.EscapeForHTML(true), jsontext.EscapeForJS(true))
-		if err != nil {
-			return err
-		}
-		if _, err := w.Write(append(raw, '\n')); err != nil {
-			return err
-		}
+// Export returns one record as one line of an export, without its newline. cursor
+// is the place behind it.
+func Export(r *Record, cursor string) (jsontext.Value, error) {
+	l := line{
+		Cursor: cursor, Call: string(r.ID), Time: stamp(r.At), State: r.State.String(),
+		Account: string(r.Account), Host: Clean(r.Host, MaxTool), Project: string(r.Project), Task: string(r.Task),
+		Principal: Clean(r.Principal, MaxTool), Mode: Clean(r.Mode, MaxTool), Policy: Clean(r.Policy, 4*MaxTool), Session: string(r.Session),
+		Connection: string(r.Connection), Revision: string(r.Revision), Tool: Shown(r.Tool, MaxTool), Classes: class.Set(r.Classes).Strings(),
+		RequestID: Shown(r.RequestID, MaxRequestID), ArgsSize: r.ArgsSize, Ended: stamp(r.Ended), Size: r.Size, Micros: r.Micros,
+		Code: string(r.Code), Count: r.Count, Incarnation: r.Incarnation, Reason: Shown(r.Reason, MaxReason),
 	}
-	return nil
+	if r.ArgsDigest != (store.Digest{}) {
+		l.ArgsDigest = hex.EncodeToString(r.ArgsDigest[:])
+	}
+	return json.Marshal(l)
 }
 
 // Shown escapes text that Clean has escaped already and that a file may have lost

@@ -41,8 +41,12 @@ var nasty = []string{"a\nb", "a\r\n{\"call\":\"x\"}", "\x1b[2J", "a\u2028b", "a\
 func TestActivity1_NoTextBeginsASecondRecord(t *testing.T) {
 	check := func(t interface{ Fatalf(string, ...any) }, tool, request string) {
 		var out bytes.Buffer
-		if err := Export(&out, []Record{record(tool, request), record("read_file", "2")}); err != nil {
-			t.Fatalf("%v", err)
+		for _, r := range []Record{record(tool, request), record("read_file", "2")} {
+			l, err := Export(&r, "p1")
+			if err != nil {
+				t.Fatalf("%v", err)
+			}
+			out.Write(append(l, '\n'))
 		}
 		if !utf8.Valid(out.Bytes()) {
 			t.Fatalf("not UTF-8: %q", out.String())
@@ -99,12 +103,19 @@ func TestActivity2_Cursors(t *testing.T) {
 		c := Cursor{Before: rapid.Int64Range(0, 1<<62).Draw(t, "before")}
 		if rapid.Bool().Draw(t, "follow") {
 			c = Cursor{Follow: true, After: rapid.Int64Range(0, 1<<62).Draw(t, "after"), From: rapid.Int64Range(0, 1<<62).Draw(t, "from")}
+			if rapid.Bool().Draw(t, "walk") {
+				c.Follow, c.Walk = false, true
+				c.At, c.Until, c.Floor = rapid.Int64Range(0, 1<<62).Draw(t, "at"), rapid.Int64Range(0, 1<<62).Draw(t, "until"), rapid.Int64Range(0, 1<<62).Draw(t, "floor")
+			}
+		}
+		if rapid.Bool().Draw(t, "for somebody") {
+			c.Reader = "0a1b2c"
 		}
 		if got, err := ParseCursor(c.String()); err != nil || got != c {
 			t.Fatalf("%q is %+v, %v", c, got, err)
 		}
 	})
-	for _, text := range []string{"p", "f", "f1", "p-1", "p01", "pA", "f1.", "f1.-2", "x1", "p1 ", "f1.2.3", "p" + strings.Repeat("z", 30)} {
+	for _, text := range []string{"p", "f", "f1", "p-1", "p01", "pA", "f1.", "f1.-2", "x1", "p1 ", "f1.2.3", "w1.2.3.4", "w1.2.3.4.5.6", "w1.2.3.4.-5", "p1-", "p1-" + strings.Repeat("x", 200), "p" + strings.Repeat("z", 30)} {
 		if c, err := ParseCursor(text); err == nil {
 			t.Errorf("%q is %+v", text, c)
 		}
@@ -233,16 +244,16 @@ func TestActivity4_AnExportedLineHasAFixedShape(t *testing.T) {
 	r := record("read_file", `"1"`)
 	r.Seq, r.Ended, r.Size, r.Micros, r.Code, r.Incarnation, r.Policy = 35, now.Add(time.Second).UnixNano(), 7, 8, refusal.ServerExited, 3, "grant"
 	r.Connection, r.Revision = id[ids.Connection](1), id[ids.Revision](1)
-	var out bytes.Buffer
-	if err := Export(&out, []Record{r}); err != nil {
+	out, err := Export(&r, Cursor{Before: r.Seq}.String())
+	if err != nil {
 		t.Fatal(err)
 	}
 	uuid := string(r.ID)[3:]
 	want := strings.NewReplacer("~", uuid, "D", "01"+strings.Repeat("0", 62)).Replace(`{"cursor":"pz","call":"cal~","time":"2026-09-21T14:13:20Z","state":"completed","account":"acc~","host":"local","project":"prj~","task":"tsk~",` +
 		`"principal":"local:x","mode":"code","policy":"grant","session":"ses~","connection":"con~","revision":"rev~","tool":"read_file","classes":["filesystem.read"],"request_id":"\"1\"",` +
-		`"args_digest":"D","args_size":0,"ended":"2026-09-21T14:13:21Z","size":7,"micros":8,"code":"server_exited","count":1,"incarnation":3}` + "\n")
+		`"args_digest":"D","args_size":0,"ended":"2026-09-21T14:13:21Z","size":7,"micros":8,"code":"server_exited","count":1,"incarnation":3}`)
 	if out.String() != want {
-		t.Fatalf("got  %swant %s", out.String(), want)
+		t.Fatalf("got  %s\nwant %s", out, want)
 	}
 }
 

@@ -43,7 +43,7 @@ const (
 	TaskShow          Action = "task.show"             // TaskParams → TaskResult
 	TaskRevoke        Action = "task.revoke"           // TaskParams → RevokeResult
 	Ps                Action = "ps"                    // ProjectParams → PsResult
-	Activity          Action = "activity"              // ActivityParams → ActivityResult; a follow sends ActivityRow events
+	Activity          Action = "activity"              // ActivityParams → ActivityResult; a follow sends ActivityRow events, an export its lines
 )
 
 var served = map[Action]Socket{
@@ -190,17 +190,21 @@ type (
 		Cursor  string `json:"cursor,omitempty"`
 		Limit   int    `json:"limit,omitzero"`
 		Follow  bool   `json:"follow,omitzero"`
+		Export  bool   `json:"export,omitzero"` // the oldest first, each record an event of the exported form
 	}
 )
 
 // Results of control.sock.
 type (
 	StatusResult struct {
-		Version     string `json:"version"`
+		Version       string `json:"version"`
+		State         string `json:"state"` // serving, draining, denying
+		*StatusCounts        // for root alone
+	}
+	StatusCounts struct {
 		Incarnation uint64 `json:"incarnation"`
 		Facts       uint64 `json:"facts"`
-		State       string `json:"state"` // serving, draining, denying
-		Reason      string `json:"reason,omitempty"`
+		Reason      string `json:"reason,omitempty"` // why calls are denied
 		Sessions    int    `json:"sessions"`
 		Bridges     int    `json:"bridges"`
 		Servers     int    `json:"servers"`
@@ -368,5 +372,6 @@ type (
 		Rows   []ActivityRow `json:"rows"`
 		Cursor string        `json:"cursor"` // where the next page begins
 		More   bool          `json:"more"`
+		Follow string        `json:"follow,omitempty"` // the cursor from which a follow goes on now
 	}
 )

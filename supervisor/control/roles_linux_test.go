@@ -148,7 +148,12 @@ func TestControl1_ListsShowOnlyTheOwn(t *testing.T) {
 			t.Errorf("%d sees %+v", row.uid, got.Rows)
 		}
 	}
-	st := must[api.StatusResult](r.as(stranger), api.Status, none{})
+	for _, uid := range []uint32{owner, member, host, stranger} {
+		if st := must[api.StatusResult](r.as(uid), api.Status, none{}); st.State != "serving" || st.Version != "test" || st.StatusCounts != nil {
+			t.Errorf("%d: %+v", uid, st)
+		}
+	}
+	st := must[api.StatusResult](r.as(root), api.Status, none{})
 	if st.State != "serving" || st.Bridges != 1 || st.Sessions != 1 || st.Servers != 1 || st.Version != "test" || st.Incarnation != 1 {
 		t.Errorf("%+v", st)
 	}

@@ -40,7 +40,7 @@ const (
 	EndedDelay       = 50 * time.Millisecond // outcomes wait so long for the next commit
 	FateWait         = 5 * time.Second       // outcomes of calls that died with a jail wait so long for how it ended
 	MaxFallen        = 4096                  // of them at a time; more are written down without
-	OwedEvery        = 2 * time.Second       // between two tries to write what a full or locked policy.db did not take
+	TendPause        = 2 * time.Second       // after the store took nothing, before it is tended again
 )
 
 // Set names one bridge of a project: one ceiling. It separates processes and
@@ -83,7 +83,7 @@ type Gate struct {
 	trouble  string            // why the last commit failed, "" if it did not
 	lost     error             // the store failed in a way that does not heal
 	owed     []registry.Change // what root facts ended, in memory and not in policy.db yet
-	owedNext time.Time         // when writing them is tried again
+	tendNext time.Time         // when the store is tended again, after it took nothing
 	facts    policy.Facts
 }
 
@@ -130,7 +130,7 @@ func (g *Gate) Apply(c registry.Change) error {
 		return nil
 	}
 	if err := g.settle(); err != nil {
-		return err
+		return g.troubled(err)
 	}
 	if err := g.store.Apply(c); err != nil {
 		return g.troubled(err)
@@ -147,7 +147,7 @@ func (g *Gate) Apply(c registry.Change) error {
 func (g *Gate) SetRoot(root *registry.Root) error {
 	c := g.reg.Reconcile(root, g.now())
 	if err := g.Apply(c); errors.Is(err, refusal.StoreUnavailable) {
-		g.owed, g.owedNext = append(g.owed, c), g.now().Add(OwedEvery)
+		g.owed, g.tendNext = append(g.owed, c), g.now().Add(TendPause)
 		g.reg.Apply(c)
 	} else if err != nil {
 		return err
@@ -160,23 +160,40 @@ func (g *Gate) SetRoot(root *registry.Root) error {
 func (g *Gate) settle() error {
 	for len(g.owed) > 0 {
 		if err := g.store.Apply(g.owed[0]); err != nil {
-			return g.troubled(err)
+			return err
 		}
 		g.owed = g.owed[1:]
 	}
 	return nil
 }
 
-// Tend does what has time, between two turns: it tries again to write what is owed.
-// Only an error that must end the authority is returned.
+// Tend does what has time, between two turns: it tries again to write what is owed,
+// and has the store do a small piece of its upkeep. Only an error that must end the
+// authority is returned.
 func (g *Gate) Tend() error {
-	if now := g.now(); len(g.owed) > 0 && !now.Before(g.owedNext) {
-		g.owedNext = now.Add(OwedEvery)
-		if err := g.settle(); err != nil && !errors.Is(err, refusal.StoreUnavailable) {
-			return err
-		} else if err == nil {
-			g.trouble = ""
+	now := g.now()
+	if d := g.tendNext.Sub(now); d > 0 && d <= TendPause {
+		return nil // the store took nothing a moment ago; and the wall clock was not set back
+	}
+	owed := len(g.owed) > 0
+	err := g.settle()
+	if err == nil && owed {
+		g.trouble = ""
+	}
+	if err == nil {
+		root := g.reg.Root()
+		err = g.store.Tend(now, store.Keep{Age: root.KeepAge, Bytes: root.KeepBytes})
+		if errors.Is(err, store.ErrFull) || errors.Is(err, store.ErrBusy) {
+			g.tendNext = now.Add(TendPause)
+			return nil
 		}
+	}
+	if err == nil {
+		return nil
+	}
+	g.tendNext = now.Add(TendPause)
+	if err := g.troubled(err); !errors.Is(err, refusal.StoreUnavailable) {
+		return err
 	}
 	return nil
 }

@@ -45,7 +45,7 @@ func endsInPlace(t *testing.T, w *world, mend func()) {
 		t.Fatal("a task that was ended lives again")
 	}
 	mend()
-	w.now = w.now.Add(OwedEvery)
+	w.now = w.now.Add(TendPause)
 	if err := w.g.Tend(); err != nil {
 		t.Fatal(err)
 	}

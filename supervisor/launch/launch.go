@@ -93,6 +93,7 @@ type Config struct {
 	UIDs     order.Range // leased to jails
 	UID, GID uint32      // of the authority
 	Hosts    []order.Host
+	Keep     order.Keep              // of the authority's records
 	Profiles map[string]spec.Profile // must hold BridgeProfile
 
 	Log    hclog.Logger

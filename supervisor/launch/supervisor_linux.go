@@ -262,7 +262,11 @@ func (s *Supervisor) commit(ctx context.Context, f Facts, wait bool) error {
 	return nil
 }
 
-func (s *Supervisor) view(f Facts) order.Root { return f.root(s.cfg.Hosts, s.cfg.UIDs, s.cfg.Profiles) }
+func (s *Supervisor) view(f Facts) order.Root {
+	r := f.root(s.cfg.Hosts, s.cfg.UIDs, s.cfg.Profiles)
+	r.Keep = s.cfg.Keep
+	return r
+}
 
 // life is one authority with everything that was started for it.
 type life struct {

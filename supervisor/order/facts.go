@@ -19,6 +19,7 @@ type Root struct {
 	Hosts    []Host       `json:"hosts"`
 	UIDs     Range        `json:"uids"`
 	Access   Access       `json:"access"`
+	Keep     Keep         `json:"keep,omitzero"`
 	Warnings []string     `json:"warnings,omitempty"`
 }
 
@@ -90,6 +91,12 @@ type Host struct {
 	Accounts []string `json:"accounts"` // ids, or ["*"]
 	Projects []string `json:"projects"` // ids, or ["*"]
 	Channels []string `json:"channels,omitempty"`
+}
+
+// Keep says how long records of calls are kept; 0 is for ever, and of any size.
+type Keep struct {
+	Days uint32 `json:"days,omitzero"`
+	MiB  uint32 `json:"mib,omitzero"` // of activity.db in use
 }
 
 // Range is the machine-wide range of leased uids.

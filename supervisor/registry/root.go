@@ -24,6 +24,9 @@ type Root struct {
 	AccessFile AccessFile
 	// The users of jails: none of them is anybody's.
 	FirstUID, UIDs uint32
+	// How long records are kept, and how much of them; 0 is without an end.
+	KeepAge   time.Duration
+	KeepBytes int64
 }
 
 // AccessFile is where the access policy came from.

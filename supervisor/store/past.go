@@ -32,8 +32,7 @@ type tending struct {
 // Tend does a small piece of what keeps the records usable: it moves records that
 // change no more into the index, and removes what keep does not hold. It never
 // touches an open call, nor a session, whose row may be a token's use. It belongs to
-// the writer's goroutine, with an empty batch. ErrFull and ErrBusy leave the rest
-// for another turn.
+// the writer's goroutine. ErrFull and ErrBusy leave the rest for another turn.
 func (s *Store) Tend(now time.Time, keep Keep) error {
 	t := &s.tending
 	end := time.Now().Add(TendBudget)

@@ -20,6 +20,7 @@ var activity1 string
 
 //go:embed schema/activity_2.sql
 var activity2 string
+
 //go:embed schema/activity_3.sql
 var activity3 string
 
