@@ -14,6 +14,7 @@ package ids
 import (
 	"encoding/hex"
 	"fmt"
+	"strconv"
 	"time"
 )
 
@@ -115,4 +116,17 @@ func Parse[T ID](s string) (T, error) {
 		return "", fmt.Errorf("not a version 7 UUID: %q", s)
 	}
 	return T(s), nil
+}
+
+// Time returns the moment an id was made at, to the millisecond; the zero time for
+// what Parse would refuse.
+func Time[T ID](id T) time.Time {
+	if _, err := Parse[T](string(id)); err != nil {
+		return time.Time{}
+	}
+	ms, err := strconv.ParseInt(string(id[4:12])+string(id[13:17]), 16, 64)
+	if err != nil {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms)
 }

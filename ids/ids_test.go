@@ -45,3 +45,15 @@ func TestIDs2_AKindIsNotAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+func TestAnIdKnowsWhenItWasMade(t *testing.T) {
+	at := time.UnixMilli(1_790_000_000_123)
+	if got := Time(New[Call](at, [10]byte{1})); !got.Equal(at) {
+		t.Errorf("%v, want %v", got, at)
+	}
+	for _, no := range []Call{"", "cal_", "ses_01900000-0000-7000-8000-000000000001"} {
+		if got := Time(no); !got.IsZero() {
+			t.Errorf("%q was made at %v", no, got)
+		}
+	}
+}

@@ -35,7 +35,7 @@ func (a *app) activityCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "activity", Short: "every call, with how it ended", Args: exactly(), SuggestionsMinimumDistance: 2,
 		Long: "Shows calls, the newest first. With --follow they come as they happen, with --json one document a line: from now on, or from\n" +
 			"--since or --cursor on. A follow that loses its connection makes another and goes on where it was."}
-	cmd.AddCommand(a.activityExportCommand())
+	cmd.AddCommand(a.activityExportCommand(), a.activityShowCommand())
 	cmd.Flags().StringVar(&p.Project, "project", "", "only this `project`'s")
 	cmd.Flags().StringVar(&since, "since", "", "only from this `time` on: 2006-01-02T15:04:05Z, or as long ago as 10m")
 	cmd.Flags().StringVar(&p.State, "state", "", "only this `state`: "+list(activityStates))
@@ -86,7 +86,7 @@ func activityCells(x api.ActivityRow) []any {
 	if x.Count > 1 {
 		count = fmt.Sprint(x.Count)
 	}
-	return []any{when(x.Time), x.State, x.Tool, took, x.Code, count, x.Principal, x.Call, cmp.Or(x.ProjectLabel, x.Project), sentence(x.Reason)}
+	return []any{when(x.Time), x.State, x.Tool, took, x.Code, count, x.Principal, cmp.Or(x.Call, x.Cursor), cmp.Or(x.ProjectLabel, x.Project), sentence(x.Reason)}
 }
 
 // Waits of a stream that lost its connection.

@@ -72,6 +72,7 @@ var strict = map[api.Action]func(raw []byte) error{
 	api.ConnectionRevoke: as[api.ConnectionParams], api.ConnectionAccept: as[api.ConnectionParams], api.ConnectionEnable: as[api.ConnectionParams], api.ConnectionDisable: as[api.ConnectionParams],
 	api.TaskNew: as[api.TaskNewParams], api.TaskToken: as[api.TaskParams], api.TaskList: as[api.ProjectParams], api.TaskShow: as[api.TaskParams], api.TaskRevoke: as[api.TaskParams],
 	api.Ps: as[api.ProjectParams], api.Activity: as[api.ActivityParams],
+	api.Explain: as[api.ExplainParams], api.Capabilities: as[api.CapabilitiesParams], api.ActivityShow: as[api.RecordParams],
 }
 
 func as[P any](raw []byte) error {
@@ -229,6 +230,7 @@ var commands = map[api.Action][]string{
 	api.ConnectionEnable: {"connection", "enable", "demo", "fs"}, api.ConnectionDisable: {"connection", "disable", "demo", "fs"},
 	api.TaskNew: {"task", "new", "--project", "demo", "--for-uid", "1000", "--token-file"}, api.TaskToken: {"task", "token", "t", "--token-file"}, api.TaskList: {"task", "list"},
 	api.TaskShow: {"task", "show", "t"}, api.TaskRevoke: {"task", "revoke", "t"}, api.Ps: {"ps"}, api.Activity: {"activity"},
+	api.Explain: {"explain", "--task", "t", "read"}, api.Capabilities: {"capabilities", "--project", "demo"}, api.ActivityShow: {"activity", "show", "cal_1"},
 	api.Status: {"doctor"}, api.RootStatus: {"doctor"},
 }
 
@@ -253,6 +255,7 @@ func TestCLI1_OneDocumentWhateverHappens(t *testing.T) {
 			t.Errorf("no command asks %s", action)
 		}
 	}
+	answers[api.Explain] = []string{`{"result":{"allowed":true}}`} // else it ends with 65, after its document
 	f, stop, err := serveFake(dir, answers)
 	if err != nil {
 		t.Fatal(err)

@@ -42,6 +42,9 @@ const (
 	TaskList          Action = "task.list"             // ProjectParams → TaskListResult
 	TaskShow          Action = "task.show"             // TaskParams → TaskResult
 	TaskRevoke        Action = "task.revoke"           // TaskParams → RevokeResult
+	Explain           Action = "explain"               // ExplainParams → ExplainResult
+	Capabilities      Action = "capabilities"          // CapabilitiesParams → CapabilitiesResult
+	ActivityShow      Action = "activity.show"         // RecordParams → RecordResult
 	Ps                Action = "ps"                    // ProjectParams → PsResult
 	Activity          Action = "activity"              // ActivityParams → ActivityResult; a follow sends ActivityRow events, an export its lines
 )
@@ -56,6 +59,7 @@ var served = map[Action]Socket{
 	ConnectionAdd: ControlSocket, ConnectionList: ControlSocket, ConnectionShow: ControlSocket, ConnectionGrant: ControlSocket, ConnectionRevoke: ControlSocket,
 	ConnectionAccept: ControlSocket, ConnectionEnable: ControlSocket, ConnectionDisable: ControlSocket,
 	TaskNew: ControlSocket, TaskToken: ControlSocket, TaskList: ControlSocket, TaskShow: ControlSocket, TaskRevoke: ControlSocket,
+	Explain: ControlSocket, Capabilities: ControlSocket, ActivityShow: ControlSocket,
 	Ps: ControlSocket, Activity: ControlSocket,
 }
 
@@ -244,7 +248,7 @@ type (
 		ClassSource string   `json:"class_source,omitempty"`
 		Tier        string   `json:"tier,omitempty"`
 		Granted     bool     `json:"granted"`
-		State       string   `json:"state,omitempty"`  // callable, refused, quarantined, …
+		State       string   `json:"state,omitempty"`  // as capabilities tells it; offered or quarantined in a catalogue
 		Reason      string   `json:"reason,omitempty"` // code of the table, or why it is quarantined
 	}
 	ConnectionResult struct {

@@ -58,7 +58,7 @@ func TestAChangedToolIsShownWordByWordAndAcceptedAsShown(t *testing.T) {
 	if len(done.Changes) != 1 || shown(done.Changes[0].Members[0].Pieces) == "" {
 		t.Errorf("the answer shows %+v", done.Changes)
 	}
-	if got := must[api.ConnectionResult](c, api.ConnectionShow, con); len(got.Changes) != 0 || got.Tools[0].State != "callable" {
+	if got := must[api.ConnectionResult](c, api.ConnectionShow, con); len(got.Changes) != 0 || got.Tools[0].State != "visible" {
 		t.Errorf("after it: %+v", got)
 	}
 	r.relist(`[]`)
@@ -77,7 +77,7 @@ func TestPromptsAndResourcesAreGrantedAndRevokedByName(t *testing.T) {
 	for _, x := range got.Tools {
 		state[x.Tool] = x.Kind + " " + x.Served + " " + x.State + " " + x.Tier
 	}
-	if state["prompt:review"] != "prompt prompt:review callable observe" || state["resource:file:///docs/"] != "resource  callable observe" {
+	if state["prompt:review"] != "prompt prompt:review visible observe" || state["resource:file:///docs/"] != "resource  visible observe" {
 		t.Errorf("%q", state)
 	}
 	for _, bad := range []api.ConnectionParams{

@@ -91,7 +91,7 @@ func kindOf(key string) string {
 // toolResult asks the gate about a tool as a task of the project with no ceiling would.
 func (a *actions) toolResult(p ids.Project, c *registry.Connected, name string) api.ToolResult {
 	k, _ := a.reg.Tool(p, c.ID, name)
-	out := api.ToolResult{Tool: name, Kind: kindOf(name), Granted: k.Grant != nil, Classes: k.Classes.Strings(), ClassSource: k.Source.String(), Tier: k.Tier.String(), State: "refused"}
+	out := api.ToolResult{Tool: name, Kind: kindOf(name), Granted: k.Grant != nil, Classes: k.Classes.Strings(), ClassSource: k.Source.String(), Tier: k.Tier.String()}
 	if k.Grant != nil && out.Kind != item.Resource.String() {
 		out.Served = k.Grant.Served
 	}
@@ -99,15 +99,13 @@ func (a *actions) toolResult(p ids.Project, c *registry.Connected, name string) 
 		out.Title, out.Description = gate.Describe(k.Pin.Raw)
 		out.Pin = pinText(k.Pin)
 		if k.Pin.Quarantine != "" {
-			out.State, out.Reason = "quarantined", k.Pin.Quarantine
+			out.State, out.Reason = string(gate.Unhealthy), k.Pin.Quarantine
 			return out
 		}
 	}
-	if v := a.Gate.Standing(p, c.ID, name); v.Allow {
-		out.State = "callable"
-	} else {
-		out.Reason = string(v.Code)
-	}
+	e := gate.Explained{Verdict: a.Gate.Standing(p, c.ID, name), Known: k}
+	s := gate.StandingOf(&e, a.health(c))
+	out.State, out.Reason = string(s.State), string(s.Code)
 	return out
 }
 

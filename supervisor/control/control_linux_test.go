@@ -161,7 +161,7 @@ func TestControl3_AStaleVersionOrALabelOfTwoIsRefused(t *testing.T) {
 	}
 	got := must[api.ConnectionResult](c, api.ConnectionGrant, con, at(v))
 	if got.Version != v+1 || !strings.Contains(got.Notice, "any argument") || !slices.ContainsFunc(got.Tools, func(x api.ToolResult) bool {
-		return x.Tool == "write_rows" && x.Granted && x.State == "callable" && x.Tier != ""
+		return x.Tool == "write_rows" && x.Granted && x.State == "visible" && x.Tier != ""
 	}) {
 		t.Errorf("%+v", got)
 	}

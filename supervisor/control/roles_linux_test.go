@@ -49,6 +49,12 @@ func TestControl1_WhoMayWhat(t *testing.T) {
 		what = refusal.TaskUnknown
 		host = refusal.HostUnknown
 	)
+	b, s := r.session(owner, "") // alice's own, with a record
+	call, code := b.admit(s, r.conn, "read_rows")
+	if code != "" {
+		t.Fatal(string(code))
+	}
+	r.on(func() { r.g.Flush() })
 	shops := api.ProjectParams{Project: "shop"}
 	con := api.ConnectionParams{Project: "shop", Server: "files", Tools: []string{"read_rows"}}
 	bare := api.ConnectionParams{Project: "shop", Server: "files"}
@@ -91,6 +97,12 @@ func TestControl1_WhoMayWhat(t *testing.T) {
 		{api.TaskList, none{}, [7]refusal.Code{ok, ok, ok, ok, ok, ok, ok}},
 		{api.TaskShow, api.TaskParams{Task: string(alices)}, [7]refusal.Code{ok, ok, what, ok, what, ok, what}},
 		{api.TaskShow, api.TaskParams{Task: string(bobs)}, [7]refusal.Code{ok, ok, ok, ok, what, ok, what}},
+		{api.Explain, api.ExplainParams{AskerParams: api.AskerParams{Task: string(alices)}, Tool: "read_rows"}, [7]refusal.Code{ok, ok, what, ok, what, ok, what}},
+		{api.Explain, api.ExplainParams{AskerParams: api.AskerParams{Project: "shop"}, Tool: "nothing"}, [7]refusal.Code{ok, ok, ok, ok, gone, ok, gone}},
+		{api.Explain, api.ExplainParams{AskerParams: api.AskerParams{Project: "blog"}, Tool: "read_rows"}, [7]refusal.Code{ok, ok, gone, gone, gone, ok, gone}},
+		{api.Capabilities, api.CapabilitiesParams{AskerParams: api.AskerParams{Task: string(alices)}}, [7]refusal.Code{ok, ok, what, ok, what, ok, what}},
+		{api.Capabilities, api.CapabilitiesParams{AskerParams: api.AskerParams{Project: "shop"}}, [7]refusal.Code{ok, ok, ok, ok, gone, ok, gone}},
+		{api.ActivityShow, api.RecordParams{Record: string(call)}, [7]refusal.Code{ok, ok, away, ok, away, away, away}},
 		{api.TaskRevoke, api.TaskParams{Task: string(alices)}, [7]refusal.Code{ok, ok, what, no, what, ok, what}},
 		{api.TaskRevoke, api.TaskParams{Task: string(bobs)}, [7]refusal.Code{ok, ok, ok, no, what, ok, what}},
 	} {

@@ -31,7 +31,7 @@ func (g *Gate) question(s *session, conn ids.Connection, tool string, running id
 	g.facts = policy.Facts{Session: !s.ended, Recordable: true}
 	f := &g.facts
 	// The task is read anew: what the session holds is where it was when it bound.
-	task := g.reg.Task(s.task.ID)
+	task := g.taskOf(s)
 	k, own := g.reg.Facts(f, task, s.set.Project, conn, tool)
 	if own && k.Pin == nil && k.Grant == nil {
 		// The server of this connection has no such tool: the name does not exist.
@@ -161,6 +161,9 @@ func (g *Gate) record(k *registry.Tool, conn ids.Connection, tool, requestID, di
 		c.Policy = "tier=" + k.Tier.String()
 		if k.Grant != nil {
 			c.Policy += " grant=" + string(k.Grant.ID)
+		}
+		if code != "" {
+			c.Policy += " " + g.denies()
 		}
 	}
 	return c

@@ -135,3 +135,14 @@ func (w *Workers) Count() Counts {
 
 // SetDraining refuses new bridges and sessions from now on.
 func (w *Workers) SetDraining() { w.draining = true }
+
+// Held tells whether a server of a connection is kept from starting for a while,
+// because it failed. It runs on the loop.
+func (w *Workers) Held(p ids.Project, conn ids.Connection) bool {
+	for _, s := range w.sets {
+		if inst := s.insts[conn]; s.key.Project == p && inst != nil && inst.state == instIdle && time.Now().Before(inst.back.until) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,183 @@
+package control
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"postern/ids"
+	"postern/refusal"
+	"postern/supervisor/api"
+	"postern/supervisor/order"
+	"postern/supervisor/registry"
+)
+
+func forTask(t ids.Task, tool string) api.ExplainParams {
+	return api.ExplainParams{AskerParams: api.AskerParams{Task: string(t)}, Tool: tool}
+}
+
+func TestA6_ExplainOverTheSocket(t *testing.T) {
+	r := newRig(t)
+	task := r.newTask(alice)
+	before := r.stored()
+	yes := must[api.ExplainResult](r.as(owner), api.Explain, forTask(task, "read_rows"))
+	if !yes.Allowed || yes.Code != "" || yes.State != "visible" || yes.Server != "files" || yes.Task != string(task) || yes.ProjectLabel != "shop" || yes.Advice != "" {
+		t.Errorf("%+v", yes)
+	}
+	for _, x := range yes.Rules {
+		if x.Answer != "passes" || x.Read == "" || x.From == "" || x.Code != "" {
+			t.Errorf("%+v", x)
+		}
+	}
+	no := must[api.ExplainResult](r.as(owner), api.Explain, forTask(task, "write_rows"))
+	if no.Allowed || no.Code != "tool_not_granted" || no.Sentence != refusal.Of(refusal.ToolNotGranted).Sentence || no.Advice == "" || no.Help != "refusals#tool_not_granted" || no.State != "registered" {
+		t.Errorf("%+v", no)
+	}
+	i := slices.IndexFunc(no.Rules, func(x api.RuleResult) bool { return x.Answer == "denies" })
+	if i < 0 || no.Rules[i].Rule != "grant" || no.Rules[i].Sentence != no.Sentence || !slices.ContainsFunc(no.Rules, func(x api.RuleResult) bool { return x.Answer == "not asked" && x.Rule == "pin" }) {
+		t.Errorf("%+v", no.Rules)
+	}
+	unknown := must[api.ExplainResult](r.as(owner), api.Explain, forTask(task, "nothing"))
+	if unknown.Code != "tool_unknown" || unknown.Allowed || unknown.Connection != "" {
+		t.Errorf("%+v", unknown)
+	}
+	// An ambiguous name lists what it can mean; by its connection it means one thing.
+	r.on(func() {
+		pins := r.g.Registry().Catalogue(id[ids.Revision](files))
+		var list []registry.Pin
+		for _, name := range pins.Order {
+			list = append(list, *pins.Tools[name])
+		}
+		ch, err := r.g.Registry().PutCatalogue(id[ids.Revision](notes), time.Now(), "", list)
+		if err == nil {
+			err = r.g.Apply(ch)
+		}
+		if err == nil {
+			ch, err = r.g.Registry().AddConnection(fresh[ids.Connection](), id[ids.Project](shop), id[ids.Server](notes), registry.Keyless, time.Now())
+		}
+		if err == nil {
+			err = r.g.Apply(ch)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	detail, code := r.as(owner).ask(api.Explain, forTask(task, "odd"))
+	if code != refusal.StaleSelector || !strings.Contains(string(detail), `"files.odd", "notes.odd"`) {
+		t.Errorf("%q: %s", string(code), detail)
+	}
+	if one := must[api.ExplainResult](r.as(owner), api.Explain, forTask(task, "notes.read_rows")); one.Server != "notes" || one.Code != "tool_not_granted" {
+		t.Errorf("%+v", one)
+	}
+	for _, bad := range []api.ExplainParams{{Tool: "read_rows"}, {AskerParams: api.AskerParams{Project: "shop"}}, {AskerParams: api.AskerParams{Task: string(task), Mode: "code"}, Tool: "x"},
+		{AskerParams: api.AskerParams{Project: "shop"}, Tool: strings.Repeat("x", api.MaxSelector+1)}} {
+		if _, code := r.as(owner).ask(api.Explain, bad); code != refusal.BadRequest {
+			t.Errorf("%+v: %q", bad, string(code))
+		}
+	}
+	if after := r.stored(); strings.Count(after, "tsk_") != strings.Count(before, "tsk_") {
+		t.Error("a task was made")
+	}
+}
+
+func TestC10_CapabilitiesTellEverythingThatIsKnown(t *testing.T) {
+	r := newRig(t)
+	task := r.newTask(alice)
+	states := func(uid uint32) map[string]string {
+		t.Helper()
+		out := map[string]string{}
+		for _, x := range must[api.CapabilitiesResult](r.as(uid), api.Capabilities, api.CapabilitiesParams{AskerParams: api.AskerParams{Task: string(task)}}).Rows {
+			if x.State != "visible" && x.Reason == "" {
+				t.Errorf("%+v has no reason", x)
+			}
+			out[x.Server+"."+x.Tool] = x.State
+		}
+		return out
+	}
+	want := map[string]string{"files.read_rows": "visible", "files.write_rows": "registered", "files.odd": "unhealthy", "notes.": "not_configured"}
+	same(t, "at first", states(owner), want)
+	// A host sees no server that is not the project's.
+	delete(want, "notes.")
+	same(t, "to the host", states(host), want)
+
+	// The server goes down: said, not hidden.
+	b, _ := r.session(owner, "")
+	want["notes."] = "not_configured"
+	same(t, "with its server up", states(owner), want)
+	r.say(order.Exited{Jail: b.started[r.conn].Instance, Status: 3})
+	r.settled("the end of the server", func() bool { return r.w.Down(id[ids.Project](shop), r.conn) != "" })
+	want["files.read_rows"] = "unhealthy"
+	same(t, "with its server down", states(owner), want)
+	shown := must[api.ConnectionResult](r.as(owner), api.ConnectionShow, api.ConnectionParams{Project: "shop", Server: "files"})
+	if shown.Readiness != "unavailable" || !slices.ContainsFunc(shown.Tools, func(x api.ToolResult) bool { return x.Tool == "read_rows" && x.State == "unhealthy" }) {
+		t.Errorf("connection show says %+v", shown)
+	}
+}
+
+func same(t *testing.T, when string, got, want map[string]string) {
+	t.Helper()
+	for k, v := range want {
+		if got[k] != v {
+			t.Errorf("%s: %s is %q, want %q", when, k, got[k], v)
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("%s: %v, want %v", when, got, want)
+	}
+}
+
+func TestA6_ADenialIsExplainedFromItsRecord(t *testing.T) {
+	r := newRig(t)
+	b, s := r.session(owner, "")
+	call, code := b.admit(s, r.conn, "read_rows")
+	if code != "" {
+		t.Fatal(string(code))
+	}
+	if _, code := b.admit(s, r.conn, "write_rows"); code != refusal.ToolNotGranted {
+		t.Fatal(string(code))
+	}
+	if _, code := b.admit(s, "", "nothing"); code != refusal.ToolUnknown {
+		t.Fatal(string(code))
+	}
+	rows := must[api.ActivityResult](r.as(owner), api.Activity, api.ActivityParams{}).Rows
+	if len(rows) != 3 {
+		t.Fatalf("%+v", rows)
+	}
+	show := func(name string) api.RecordResult {
+		t.Helper()
+		return must[api.RecordResult](r.as(owner), api.ActivityShow, api.RecordParams{Record: name})
+	}
+	// C093: a tool that does not exist and one that is denied have records that differ.
+	unknown, denied := show(rows[0].Cursor), show(rows[1].Cursor)
+	if unknown.Code != "tool_unknown" || denied.Code != "tool_not_granted" || denied.Tool != "write_rows" || unknown.Sentence == denied.Sentence {
+		t.Errorf("%+v, %+v", unknown, denied)
+	}
+	if len(denied.Denies) != 1 || denied.Denies[0].Code != "tool_not_granted" || denied.Advice != refusal.ToolNotGranted.Advice() || denied.Help == "" || !strings.Contains(denied.Policy, "tier=") {
+		t.Errorf("%+v", denied)
+	}
+	// What was denied then stays so in the record, whatever is granted since.
+	must[api.ConnectionResult](r.as(root), api.ConnectionGrant, api.ConnectionParams{Project: "shop", Server: "files", Tools: []string{"write_rows"}})
+	if again := show(rows[1].Cursor); again.Code != denied.Code || len(again.Denies) != 1 {
+		t.Errorf("%+v", again)
+	}
+	if now := must[api.ExplainResult](r.as(owner), api.Explain, api.ExplainParams{AskerParams: api.AskerParams{Project: "shop"}, Tool: "write_rows"}); !now.Allowed {
+		t.Errorf("%+v", now)
+	}
+	if admitted := show(string(call)); admitted.Call != string(call) || admitted.State != "admitted" || len(admitted.Denies) != 0 || admitted.Code != "" {
+		t.Errorf("%+v", admitted)
+	}
+	for _, name := range []string{"p0", "p1", "p999", "x", "f1.0", "f999.0", "w1.1.1.1.1", string(fresh[ids.Call]()), strings.Repeat("p", 99)} {
+		if _, code := r.as(owner).ask(api.ActivityShow, api.RecordParams{Record: name}); code != refusal.NotFound {
+			t.Errorf("%q: %q", name, string(code))
+		}
+	}
+	for _, name := range []string{rows[1].Cursor, string(call)} {
+		if again := must[api.RecordResult](r.as(owner), api.ActivityShow, api.RecordParams{Record: name}); again.Cursor == "" {
+			t.Errorf("%q: %+v", name, again)
+		}
+		if _, code := r.as(other).ask(api.ActivityShow, api.RecordParams{Record: name}); code != refusal.NotFound {
+			t.Errorf("%q to somebody else: %q", name, string(code))
+		}
+	}
+}

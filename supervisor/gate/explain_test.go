@@ -1,0 +1,238 @@
+package gate
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+
+	"postern/ids"
+	"postern/policy"
+	"postern/policy/access"
+	"postern/policy/class"
+	"postern/refusal"
+	"postern/supervisor/registry"
+)
+
+// first is the granted tool that every test calls.
+func (w *world) first() Named { return w.g.Tools(w.reg().Task(w.task))[0] }
+
+func codes(e Explained) (out []refusal.Code) {
+	for _, r := range e.Reasons {
+		if r.Code != "" {
+			out = append(out, r.Code)
+		}
+	}
+	return out
+}
+
+func TestA6_ExplainAgreesWithTheGateForEachFactorAndTouchesNothing(t *testing.T) {
+	for _, f := range factors {
+		t.Run(f.name, func(t *testing.T) {
+			w := newWorld(t)
+			n := w.first()
+			before := w.g.Explain(w.reg().Task(w.task), n, false)
+			if !before.Verdict.Allow || len(codes(before)) != 0 {
+				t.Fatalf("before: %+v", before.Verdict)
+			}
+			f.take(w)
+			want := w.call().Code
+			w.commit()
+			stored, records, open := w.stored(), len(w.records()), w.g.OpenCalls()
+			e := w.g.Explain(w.reg().Task(w.task), n, false)
+			w.commit()
+			if !bytes.Equal(stored, w.stored()) || records != len(w.records()) || open != w.g.OpenCalls() {
+				t.Error("explaining wrote or opened something")
+			}
+			if e.Verdict.Allow || e.Verdict.Code != f.code || want != f.code && want != refusal.SessionEnded {
+				t.Errorf("explained %q, called %q, want %q", string(e.Verdict.Code), string(want), string(f.code))
+			}
+			if got := codes(e); !slices.Equal(got, append([]refusal.Code{e.Verdict.Code}, e.Verdict.Also...)) {
+				t.Errorf("the reasons say %q, the verdict %+v", got, e.Verdict)
+			}
+			for _, r := range e.Reasons {
+				if r.Asked && (r.Read == "" || r.From == "") {
+					t.Errorf("%s read %q from %q", r.Rule, r.Read, r.From)
+				}
+				if strings.Contains(r.Read+r.From, "0x") || strings.Contains(r.Read+r.From, "%!") {
+					t.Errorf("%s: %q, %q", r.Rule, r.Read, r.From)
+				}
+			}
+			if f.give == nil {
+				return
+			}
+			f.give(w)
+			if again := w.g.Explain(w.reg().Task(w.task), n, false); !again.Verdict.Allow {
+				t.Errorf("it is back: %+v", again.Verdict)
+			}
+		})
+	}
+}
+
+func TestA6_EveryFailingRuleStandsInTheExplanation(t *testing.T) {
+	w := newWorld(t)
+	n := w.first()
+	w.do(w.reg().Suspend(id[ids.Account](alice), true, 0))
+	w.do(w.reg().Revoke(w.conn, []string{n.Tool}, 0))
+	w.editServer(func(s *registry.RootServer) { s.Revisions[s.Current].Required = true })
+	e := w.g.Explain(w.reg().Task(w.task), n, true)
+	want := []refusal.Code{refusal.AccountSuspended, refusal.ToolNotGranted, refusal.CredentialMissing, refusal.LimitStarts}
+	if got := codes(e); !slices.Equal(got, want) {
+		t.Fatalf("%q, want %q", got, want)
+	}
+}
+
+// A tool of another project, and one of nobody's, are explained in the same words.
+func TestGate4_AForeignToolIsExplainedLikeAnUnknownName(t *testing.T) {
+	w := newWorld(t)
+	foreign := w.connect(blog, notes)
+	w.grant(foreign, class.Unmarked, w.first().Tool)
+	task := w.reg().Task(w.task)
+	if found := w.g.Find(task, "notes."+w.first().Tool); found != nil {
+		t.Fatalf("a foreign tool is found: %+v", found)
+	}
+	a := w.g.Explain(task, Named{Tool: "notes.x", Connection: foreign}, false)
+	b := w.g.Explain(task, Named{Tool: "nothing"}, false)
+	if a.Verdict.Code != refusal.ToolUnknown || b.Verdict.Code != refusal.ToolUnknown || len(a.Reasons) != len(b.Reasons) {
+		t.Fatalf("%+v, %+v", a.Verdict, b.Verdict)
+	}
+	for i := range a.Reasons {
+		if a.Reasons[i] != b.Reasons[i] {
+			t.Errorf("%+v and %+v", a.Reasons[i], b.Reasons[i])
+		}
+	}
+}
+
+func TestFindTakesEveryNameOfATool(t *testing.T) {
+	w := newWorld(t)
+	task, n := w.reg().Task(w.task), w.first()
+	for _, name := range []string{n.Tool, n.Served, "files." + n.Tool} {
+		if got := w.g.Find(task, name); len(got) != 1 || got[0] != n {
+			t.Errorf("%q: %+v", name, got)
+		}
+	}
+	second := w.connect(shop, notes)
+	// Nothing of notes is granted: the served name still means one thing.
+	if got := w.g.Find(task, n.Tool); len(got) != 1 || got[0] != n {
+		t.Errorf("the served name: %+v", got)
+	}
+	if got := w.g.Find(task, "notes."+n.Tool); len(got) != 1 || got[0].Connection != second {
+		t.Errorf("by connection: %+v", got)
+	}
+	both := w.g.Find(task, "odd")
+	if len(both) != 2 || both[0].Connection == both[1].Connection {
+		t.Errorf("a name of two: %+v", both)
+	}
+	for _, name := range []string{"", "nothing", "files.", ".odd", "FILES.odd"} {
+		if got := w.g.Find(task, name); len(got) != 0 {
+			t.Errorf("%q: %+v", name, got)
+		}
+	}
+}
+
+func TestA6_ASupposedTaskIsAskedLikeALiveOne(t *testing.T) {
+	w := newWorld(t)
+	n := w.first()
+	shops, _ := w.reg().Project(id[ids.Project](shop))
+	s := w.g.Suppose(shops, access.Local(shops.Owner), policy.ModeCode)
+	if s.ID != "" || s.Host != "agent" || s.Account != shops.Owner {
+		t.Fatalf("%+v", s)
+	}
+	if e := w.g.Explain(s, n, false); !e.Verdict.Allow {
+		t.Errorf("%+v", e.Verdict)
+	}
+	// Nobody's channel, and a person who may not connect without a token.
+	if e := w.g.Explain(w.g.Suppose(shops, "pigeon:7", policy.ModeCode), n, false); e.Verdict.Allow || !slices.Contains(codes(e), refusal.HostUnknown) || !slices.Contains(codes(e), refusal.PrincipalRefused) {
+		t.Errorf("%+v", e.Verdict)
+	}
+	w.root(func(r *registry.Root) { r.Hosts = nil })
+	if e := w.g.Explain(w.g.Suppose(shops, access.Local(shops.Owner), policy.ModeCode), n, false); e.Verdict.Code != refusal.HostNotAssigned {
+		t.Errorf("%+v", e.Verdict)
+	}
+	w.root(func(r *registry.Root) {
+		p := r.Projects[shops.ID]
+		p.PersonBind = true
+		r.Projects[shops.ID] = p
+	})
+	shops.PersonBind = true
+	if e := w.g.Explain(w.g.Suppose(shops, access.Local(shops.Owner), policy.ModeCode), n, false); !e.Verdict.Allow {
+		t.Errorf("%+v", e.Verdict)
+	}
+	if len(w.reg().AllTasks()) != 1 {
+		t.Error("a supposed task was made")
+	}
+}
+
+// What denied a call is in its record, every rule of it.
+func TestA6_TheRecordOfADenialNamesEveryRule(t *testing.T) {
+	w := newWorld(t)
+	n := w.first()
+	w.do(w.reg().Revoke(w.conn, []string{n.Tool}, 0))
+	w.editServer(func(s *registry.RootServer) { s.Revisions[s.Current].Required = true })
+	w.refused("two rules", w.call(), refusal.ToolNotGranted)
+	w.commit()
+	if got := w.records()[0].Policy; !strings.HasSuffix(got, " denies=tool_not_granted,credential_missing") {
+		t.Errorf("recorded %q", got)
+	}
+	w.admittedPolicy(t)
+}
+
+// admittedPolicy checks the twin: what is admitted has no rule that denied.
+func (w *world) admittedPolicy(t *testing.T) {
+	t.Helper()
+	twin := newWorld(t)
+	twin.admitted("in order", twin.call())
+	if got := twin.records()[0].Policy; strings.Contains(got, "denies") || !strings.Contains(got, "grant=") {
+		t.Errorf("recorded %q", got)
+	}
+}
+
+func TestC10_EveryStateHasItsCause(t *testing.T) {
+	up := Health{Probed: true}
+	ask := func(w *world, h Health) Standing {
+		e := w.g.Explain(w.reg().Task(w.task), w.first(), h.Held)
+		return StandingOf(&e, h)
+	}
+	for _, row := range []struct {
+		name string
+		take func(*world)
+		h    Health
+		want State
+		code refusal.Code
+	}{
+		{"in order", func(*world) {}, up, Visible, ""},
+		{"its server is down", func(*world) {}, Health{Down: "it ended with status 3", Probed: true}, Unhealthy, refusal.ServerUnavailable},
+		{"its server is held back", func(*world) {}, Health{Down: "it ended with status 3", Held: true, Probed: true}, Unhealthy, refusal.LimitStarts},
+		{"not granted", func(w *world) { w.do(w.reg().Revoke(w.conn, []string{w.first().Tool}, 0)) }, up, Registered, refusal.ToolNotGranted},
+		{"the account is suspended", func(w *world) { w.do(w.reg().Suspend(id[ids.Account](alice), true, 0)) }, up, DeniedPolicy, refusal.AccountSuspended},
+		{"the connection is disabled", func(w *world) { w.do(w.reg().Enable(w.conn, false, 0)) }, up, Unavailable, refusal.ConnectionDisabled},
+		{"a credential is missing", func(w *world) {
+			w.editServer(func(s *registry.RootServer) { s.Revisions[s.Current].Required = true })
+		}, up, NotConfigured, refusal.CredentialMissing},
+		{"destructive", func(w *world) {
+			w.editServer(func(s *registry.RootServer) { s.Revisions[s.Current].Tiers[w.first().Tool] = class.Destructive })
+		}, up, DeniedPolicy, refusal.ApprovalRequired},
+		{"the definition was changed", func(w *world) { w.probe(files, strings.Replace(catalogue, "reads ", "reads and sends", 1)) }, up, Unavailable, refusal.ToolChanged},
+		{"the running server says something else", func(w *world) {
+			w.g.Listed(w.conn, id[ids.Revision](files), []byte(strings.Replace(catalogue, "reads ", "reads and sends", 1)))
+		}, up, Unhealthy, refusal.ToolChanged},
+		{"malformed", func(w *world) {
+			w.probe(files, strings.Replace(catalogue, `"inputSchema":{"type":"object","x":1e400}`, `"inputSchema":7`, 1))
+		}, up, Unhealthy, refusal.ToolQuarantined},
+	} {
+		w := newWorld(t)
+		row.take(w)
+		s := ask(w, row.h)
+		if s.State != row.want || s.Code != row.code || row.code != "" && s.Reason == "" {
+			t.Errorf("%s: %+v, want %s, %s", row.name, s, row.want, string(row.code))
+		}
+	}
+	for _, row := range []struct {
+		h    Health
+		want State
+	}{{Health{}, NotConfigured}, {Health{Probed: true, Failed: "it printed nothing"}, Unhealthy}, {Health{Probed: true}, NotConfigured}} {
+		if s := BareStanding(row.h); s.State != row.want || s.Reason == "" {
+			t.Errorf("%+v: %+v", row.h, s)
+		}
+	}
+}
