@@ -20,8 +20,8 @@ type Layer struct {
 const leastLandlock = 6
 
 // Layers tries every layer below the control groups, which Open reports, on
-// the running kernel. init is the path of postern-jail.
-func Layers(init string) []Layer {
+// the running kernel.
+func Layers() []Layer {
 	var all []Layer
 	add := func(name string, ok bool, format string, args ...any) {
 		all = append(all, Layer{name, ok, fmt.Sprintf(format, args...)})
@@ -37,7 +37,7 @@ func Layers(init string) []Layer {
 	}
 	add("landlock", abi >= leastLandlock, "ABI %d, at least %d is needed", abi, leastLandlock)
 
-	err := tryIDMap(init)
+	err := tryIDMap()
 	add("id-mapped mounts", err == nil, "on tmpfs: %s", answer(err))
 
 	fd, err := unix.Openat2(unix.AT_FDCWD, "/", &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_XDEV})
@@ -62,7 +62,7 @@ func answer(err error) string {
 }
 
 // tryIDMap maps ids on a mount of its own.
-func tryIDMap(init string) error {
+func tryIDMap() error {
 	fsfd, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
 	if err != nil {
 		return err
@@ -76,7 +76,7 @@ func tryIDMap(init string) error {
 		return err
 	}
 	defer unix.Close(mnt)
-	ns, err := userns(init, []idPair{{1, 2}}, []idPair{{1, 2}})
+	ns, err := userns([]idPair{{1, 2}}, []idPair{{1, 2}})
 	if err != nil {
 		return err
 	}
@@ -89,9 +89,9 @@ func tryIDMap(init string) error {
 	return unix.MountSetattr(mnt, "", unix.AT_EMPTY_PATH, &attr)
 }
 
-func checkFloor(init string) error {
+func checkFloor() error {
 	var missing []string
-	for _, l := range Layers(init) {
+	for _, l := range Layers() {
 		if !l.OK {
 			missing = append(missing, l.Name+" ("+l.Why+")")
 		}

@@ -96,7 +96,7 @@ func Open(c Config) (*Launcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkFloor(c.Init); err != nil {
+	if err := checkFloor(); err != nil {
 		return nil, err
 	}
 	if err := unix.CloseRange(3, ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC); err != nil {

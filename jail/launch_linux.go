@@ -19,13 +19,10 @@ import (
 // Launch starts a program in a jail and returns when it runs. The error is a
 // *StepError that names the step, of this function or of postern-jail's table.
 func (l *Launcher) Launch(r Request) (*Process, error) {
+	lap("+begin")
 	r, err := r.check()
 	if err != nil {
 		return nil, failed("request", err)
-	}
-	filters, err := l.programs(r.Profile)
-	if err != nil {
-		return nil, failed("filters", err)
 	}
 	if err := l.reserve(r.Name); err != nil {
 		return nil, failed("request", err)
@@ -42,20 +39,28 @@ func (l *Launcher) Launch(r Request) (*Process, error) {
 	release := func() { l.forget(r.Name) }
 	undo = append(undo, func() { release() })
 
-	// The namespace for a workspace's ids takes a process to make, and holding names
-	// takes a disk; each takes about as long as the group. All are made at once.
-	var ns *os.File
-	var nsErr, heldErr error
-	var making sync.WaitGroup
-	making.Go(func() { ns, nsErr = l.identities(r) })
-	making.Go(func() { p.release, heldErr = l.held.occupy(r.Workspace) })
+	// What only the document waits for is made while the group and the process are:
+	// holding names takes a disk, and a new process takes as long to be ready for its
+	// document as everything else together.
+	b := builder{doc: document(r)}
+	var filtersErr, heldErr, mountsErr error
+	var making, mounting sync.WaitGroup
+	making.Go(func() { b.doc.Filters, filtersErr = l.programs(r.Profile); lap("+(filters)") })
+	making.Go(func() { p.release, heldErr = l.held.occupy(r.Workspace); lap("+(names)") })
+	mounting.Go(func() { mountsErr = b.mounts(r); lap("+(mounts)") })
+	undo = append(undo, func() {
+		if making.Wait(); p.release != nil {
+			p.release()
+		}
+	})
+	defer func() {
+		mounting.Wait()
+		b.close()
+	}()
+
+	lap("+check")
 	p.group, err = l.tree.New(r.Name, r.Limits)
-	if making.Wait(); ns != nil {
-		defer ns.Close()
-	}
-	if heldErr == nil {
-		undo = append(undo, p.release)
-	}
+	lap("+group")
 	if err != nil {
 		return nil, failed("cgroup", err)
 	}
@@ -76,16 +81,8 @@ func (l *Launcher) Launch(r Request) (*Process, error) {
 		}
 	})
 
-	if nsErr != nil {
-		return nil, failed("workspace", fmt.Errorf("user namespace: %w", nsErr))
-	}
-	if heldErr != nil {
-		return nil, failed("protect", heldErr)
-	}
-	b := builder{doc: document(r, filters)}
-	defer b.close()
-	if err := b.mounts(r, ns); err != nil {
-		return nil, err
+	if mounting.Wait(); mountsErr != nil {
+		return nil, mountsErr
 	}
 	documentR, documentW, err := os.Pipe()
 	if err != nil {
@@ -103,11 +100,7 @@ func (l *Launcher) Launch(r Request) (*Process, error) {
 	if err != nil {
 		return nil, failed("descriptors", err)
 	}
-	raw, err := b.doc.Encode()
-	if err != nil {
-		return nil, failed("document", err)
-	}
-
+	lap("+mounts")
 	attr := &os.ProcAttr{
 		Dir: "/", Env: []string{}, Files: files, // never nil: nil would inherit ours
 		Sys: &syscall.SysProcAttr{
@@ -121,7 +114,9 @@ func (l *Launcher) Launch(r Request) (*Process, error) {
 	joined := false
 	err = l.onThread(func(home *cgroup.Home) {
 		start := func() (err error) {
+			lap("+enter")
 			p.process, err = os.StartProcess(l.init, []string{"postern-jail"}, attr)
+			lap("+clone")
 			return err
 		}
 		if joined = home != nil; joined {
@@ -140,6 +135,7 @@ func (l *Launcher) Launch(r Request) (*Process, error) {
 		p.process.Kill()
 		p.process.Wait()
 	})
+	lap("+leave")
 	b.close() // our ends only: end of file on failureR must mean exec
 
 	if !joined {
@@ -147,9 +143,21 @@ func (l *Launcher) Launch(r Request) (*Process, error) {
 			return nil, failed("join", err)
 		}
 	}
+	making.Wait()
+	switch {
+	case filtersErr != nil:
+		return nil, failed("filters", filtersErr)
+	case heldErr != nil:
+		return nil, failed("protect", heldErr)
+	}
+	raw, err := b.doc.Encode()
+	if err != nil {
+		return nil, failed("document", err)
+	}
 	if _, err := documentW.Write(raw); err != nil {
 		return nil, failed("document", err)
 	}
+	lap("+write")
 	if err := await(failureR); err != nil {
 		return nil, err
 	}
@@ -165,6 +173,7 @@ func (l *Launcher) Launch(r Request) (*Process, error) {
 		}
 		return nil, failed("request", err)
 	}
+	lap("+await")
 	undo = nil
 	if p.oom != nil {
 		go p.watchOOM()
@@ -174,15 +183,6 @@ func (l *Launcher) Launch(r Request) (*Process, error) {
 	}
 	go p.watch()
 	return p, nil
-}
-
-// identities makes the user namespace that maps r's workspace, nil for none.
-func (l *Launcher) identities(r Request) (*os.File, error) {
-	if r.Workspace == nil {
-		return nil, nil
-	}
-	uids, gids := r.identities()
-	return userns(l.init, uids, gids)
 }
 
 // reserve takes a name; until admit it has no process.
@@ -236,13 +236,13 @@ func await(f *os.File) error {
 	return &StepError{Step: report.Step, Why: report.Why, Errno: syscall.Errno(report.Errno)}
 }
 
-// document says everything but the descriptors' numbers.
-func document(r Request, filters [][]byte) spec.Document {
+// document says everything but the descriptors' numbers and the filters.
+func document(r Request) spec.Document {
 	d := spec.Document{
 		UID: r.UID, GID: r.GID, Argv: r.Argv, Env: r.Env, Dir: r.Dir, Fork: r.Profile.Fork,
 		Binds: r.Profile.Binds, Links: r.Profile.Links,
 		Devices: r.Profile.Devices, Proc: r.Profile.Proc, Loopback: r.Profile.Loopback,
-		Limits: r.Limits, ABI: r.Profile.Landlock.ABI, Rules: r.rules(), Filters: filters,
+		Limits: r.Limits, ABI: r.Profile.Landlock.ABI, Rules: r.rules(),
 	}
 	if r.Workspace != nil && !r.Workspace.ReadOnly {
 		d.Protect = r.Workspace.Protect
@@ -268,7 +268,7 @@ func (b *builder) close() {
 // mounts makes the detached mounts of what a request brings along. They are
 // made here because a mount of another namespace cannot be copied: the source
 // descriptors are the launcher's.
-func (b *builder) mounts(r Request, ns *os.File) error {
+func (b *builder) mounts(r Request) error {
 	detach := func(step string, src *os.File, kind uint32, a rootfs.Attr) (*os.File, error) {
 		if err := isKind(fd(src), kind); err != nil {
 			return nil, failed(step, err)
@@ -294,6 +294,11 @@ func (b *builder) mounts(r Request, ns *os.File) error {
 		}
 	}
 	if r.Workspace != nil {
+		ns, err := userns(r.identities())
+		if err != nil {
+			return failed("workspace", fmt.Errorf("user namespace: %w", err))
+		}
+		defer ns.Close()
 		a := rootfs.Attr{ReadOnly: r.Workspace.ReadOnly, NoExec: true, Userns: fd(ns)}
 		b.workspace, err = detach("workspace", r.Workspace.Dir, unix.S_IFDIR, a)
 		if errors.Is(err, unix.EINVAL) {

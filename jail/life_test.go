@@ -231,8 +231,12 @@ func TestJail4_AFailedLaunchIsNamedAndLeavesNothing(t *testing.T) {
 		},
 		"cgroup":    func(r *Request) { makeGroup(t, l, r.Name) },
 		"workspace": func(r *Request) { r.Workspace.Dir, r.Workspace.Protect = openFile(t, "/proc"), []string{} }, // cannot map ids
-		"protect":   func(r *Request) { r.Workspace.Dir = openFile(t, "/proc") },                                  // nothing can be made
-		"package":   func(r *Request) { r.Package = openFile(t, bench.probe) },                                    // not a directory
+		"protect": func(r *Request) { // a link cannot be protected
+			if err := os.Symlink("/etc", filepath.Join(r.Workspace.Dir.Name(), ".claude")); err != nil {
+				t.Error(err)
+			}
+		},
+		"package":   func(r *Request) { r.Package = openFile(t, bench.probe) }, // not a directory
 		"binds":     func(r *Request) { r.Profile.Binds = []spec.Bind{{Source: "/no/such/place"}} },
 		"directory": func(r *Request) { r.Dir = "/workspace/nowhere" },
 		"landlock":  func(r *Request) { r.Profile.Landlock.ABI = 99 },
@@ -366,7 +370,7 @@ func TestJail1_OpenRefusesWhatItCannotTrust(t *testing.T) {
 			t.Errorf("parent %q was taken", parent)
 		}
 	}
-	for _, layer := range Layers(bench.init) {
+	for _, layer := range Layers() {
 		if !layer.OK {
 			t.Errorf("this machine lacks %s: %s", layer.Name, layer.Why)
 		}

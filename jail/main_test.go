@@ -29,6 +29,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(crashEnv) != "" {
 		crash() // this is a launcher that a test is going to kill
 	}
+	if os.Getenv(idleEnv) != "" {
+		idled()
+	}
 	if os.Getenv(swapEnv) != "" {
 		swapped()
 	}
@@ -54,7 +57,7 @@ func prepare() (err error) {
 		return errors.Join(err, os.Chmod(bench.dir, 0o755), os.Chmod(bench.init, 0o755), os.Chmod(bench.probe, 0o755))
 	}
 	for out, pkg := range map[string]string{bench.init: "postern/cmd/postern-jail", bench.probe: "./testdata/probe"} {
-		cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", out, pkg)
+		cmd := exec.Command("go", "build", "-tags="+tags, "-trimpath", "-ldflags=-s -w", "-o", out, pkg)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if said, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("build %s: %w\n%s", pkg, err, said)

@@ -55,11 +55,10 @@ func bridgeDocument(t *testing.T, l *Launcher) spec.Document {
 	if err != nil {
 		t.Fatal(err)
 	}
-	filters, err := l.programs(r.Profile)
-	if err != nil {
+	d := document(r)
+	if d.Filters, err = l.programs(r.Profile); err != nil {
 		t.Fatal(err)
 	}
-	d := document(r, filters)
 	d.Rules, d.ExtraFDs = nil, []int{}
 	return d
 }

@@ -1,13 +1,9 @@
 package jail
 
 import (
-	"fmt"
 	"io"
 	"os"
 	"runtime"
-	"syscall"
-
-	"golang.org/x/sys/unix"
 
 	"postern/jail/cgroup"
 )
@@ -48,51 +44,6 @@ func (l *Launcher) onThread(f func(home *cgroup.Home)) error {
 	case <-l.ended:
 		return os.ErrClosed
 	}
-}
-
-// userns makes a user namespace with the two maps and returns a descriptor of
-// it. An id-mapped mount needs one, and nothing ever runs in it.
-//
-// The kernel makes a user namespace for a new process only. That process is
-// postern-jail, waiting for a document that never comes; it is killed as soon
-// as its namespace is held here.
-func userns(init string, uids, gids []idPair) (*os.File, error) {
-	r, w, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	defer w.Close()
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-	if err != nil {
-		r.Close()
-		return nil, err
-	}
-	p, err := os.StartProcess(init, []string{"postern-jail"}, &os.ProcAttr{
-		Dir: "/", Env: []string{}, Files: []*os.File{null, null, null, r},
-		Sys: &syscall.SysProcAttr{
-			Cloneflags:  unix.CLONE_NEWUSER,
-			UidMappings: mapping(uids),
-			GidMappings: mapping(gids),
-		},
-	})
-	r.Close()
-	null.Close()
-	if err != nil {
-		return nil, err
-	}
-	// Not reaped yet, so the number still means this process.
-	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/user", p.Pid))
-	p.Kill()
-	p.Wait()
-	return ns, err
-}
-
-func mapping(pairs []idPair) []syscall.SysProcIDMap {
-	var all []syscall.SysProcIDMap
-	for _, p := range pairs {
-		all = append(all, syscall.SysProcIDMap{ContainerID: int(p.disk), HostID: int(p.jail), Size: 1})
-	}
-	return all
 }
 
 // readAll reads at most most bytes from f until its end.

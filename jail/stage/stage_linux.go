@@ -63,6 +63,7 @@ func Main() int {
 	runtime.LockOSThread()
 	debug.SetGCPercent(-1) // a few milliseconds of life need no collector
 	b := &build{failure: spec.FailureFD}
+	lap("runtime")
 	raw, err := b.read()
 	if err != nil {
 		// Without a document nobody waits for a report: this is the launcher's
@@ -73,12 +74,15 @@ func Main() int {
 		b.report("document", err)
 		return 1
 	}
+	lap("document")
 	for _, s := range Steps() {
 		if err := s.do(b); err != nil {
 			b.report(s.Name, err)
 			return 1
 		}
+		lap(s.Name)
 	}
+	sayLaps()
 	return b.run()
 }
 

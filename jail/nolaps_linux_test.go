@@ -1,0 +1,5 @@
+//go:build !laps
+
+package jail
+
+const tags = ""
