@@ -12,7 +12,7 @@ FUZZTIME      ?= 20s
 # static, because two of them run where no loader is.
 STATIC := postern postern-authority postern-bridge postern-jail
 
-.PHONY: help build check check-fast check-long vet fuzz bench demo up install deps clean
+.PHONY: help build check check-fast check-long vet fuzz bench bench-deps demo up install deps clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,6 +25,7 @@ build: ## the five programs, into bin/
 vet: ## gofmt and go vet
 	@bad=$$(git ls-files -co --exclude-standard -- '*.go' | xargs gofmt -l); if [ -n "$$bad" ]; then echo "gofmt these files:" $$bad >&2; exit 1; fi
 	CGO_ENABLED=1 $(GO) vet ./...
+	CGO_ENABLED=1 $(GO) vet -tags laps ./jail ./jail/stage
 
 check: build vet ## every test, as root; what CI runs. A missing privilege or kernel layer fails
 	@[ "$$(id -u)" = 0 ] || { echo "make check needs root: it builds real jails. Without root: make check-fast" >&2; exit 1; }
@@ -51,6 +52,9 @@ fuzz: ## each fuzz target for FUZZTIME (20s)
 
 bench: build ## the bars, side by side in one run (root)
 	$(GO) run ./integration/bench
+
+bench-deps: ## the other launchers that make bench compares with (Debian, root)
+	@scripts/deps bench
 
 demo: deps build ## a private Postern, a real server, a real client, every step checked (root)
 	$(GO) run ./integration/demo

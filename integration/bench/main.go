@@ -1,7 +1,7 @@
 // Command bench measures the bars side by side in one run: the disk's floor, a
 // tool server called directly, through a plain relay, through Postern's bridge
 // with decision and durable record, and by postern connect; the decision alone;
-// and launching bare, in bubblewrap and in our jail. RIVAL names another gateway
+// launching in other people's jails and in ours; a worker at rest, and the end of a storm. RIVAL names another gateway
 // to run in the same turns, as a command line in which {} stands for the server's.
 //
 // It needs root. Every figure is of one machine at one time: read the ratios.
@@ -31,11 +31,15 @@ func main() {
 	turns := flag.Int("turns", 5, "turns; the median of their medians is shown")
 	launches := flag.Int("launches", 100, "launches of each kind; 0 leaves launching and deciding out")
 	only := flag.String("only", "", "measure only the ways whose name contains this, beside the direct one")
+	alone := flag.Bool("jails", false, "measure launching and jails alone")
 	flag.Parse()
 	var err error
-	if *relay {
+	switch {
+	case *relay:
 		err = runRelay(flag.Args())
-	} else {
+	case *alone:
+		err = jailsAlone(*launches)
+	default:
 		err = run(*calls, *turns, *launches, *only)
 	}
 	if err != nil {
@@ -133,7 +137,21 @@ func run(calls, turns, launches int, only string) (err error) {
 	if launches == 0 {
 		return nil
 	}
-	return launchTable(repo, launches)
+	if err := atRest(r, project); err != nil {
+		return err
+	}
+	if err := jailTable(repo, launches); err != nil {
+		return err
+	}
+	return decisionTable(repo)
+}
+
+func jailsAlone(launches int) error {
+	repo, err := rig.Repository()
+	if err != nil {
+		return err
+	}
+	return jailTable(repo, launches)
 }
 
 func median(d []time.Duration) time.Duration {
@@ -178,10 +196,9 @@ func middle(s []sample) sample {
 	}
 }
 
-// launchTable runs the jail's own benchmark and the decision's, and prints their figures.
-func launchTable(repo string, launches int) error {
+// decisionTable runs the decision's own benchmarks, and prints their figures.
+func decisionTable(repo string) error {
 	for _, b := range []struct{ pkg, name, times string }{
-		{"./jail", "BenchmarkFirstByte", fmt.Sprint(launches, "x")},
 		{"./policy", "BenchmarkDecide", "1s"},
 		{"./supervisor/gate", ".", "1s"},
 	} {
