@@ -12,7 +12,7 @@ FUZZTIME      ?= 20s
 # static, because two of them run where no loader is.
 STATIC := postern postern-authority postern-bridge postern-jail
 
-.PHONY: help build check check-fast check-long vet fuzz bench bench-deps demo up install deps clean
+.PHONY: help build check check-fast check-long vet fuzz bench bench-deps bench-records demo up install deps clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,7 +36,8 @@ check: build vet ## every test, as root; what CI runs. A missing privilege or ke
 check-fast: ## the tests that need no root, in under a minute
 	$(GO) test -short -timeout=2m ./...
 
-check-long: ## posternd killed 200 times in the middle of launches, where make check does it 20 times (root)
+check-long: ## what make check does a few times, hundreds of times: kills and power losses (root)
+	CI=true POSTERN_POWER_ROUNDS=1000 $(GO) test -count=1 -timeout=60m -run 'PowerLoss' ./supervisor/store
 	CI=true POSTERN_KILL_ROUNDS=200 CGO_ENABLED=1 $(GO) test -count=1 -timeout=20m -run 'Launch7' ./supervisor/launch
 
 check-vm: ## what needs systemd and cgroup v2, in a virtual machine (Debian, root)
@@ -55,6 +56,9 @@ bench: build ## the bars, side by side in one run (root)
 
 bench-deps: ## the other launchers that make bench compares with (Debian, root)
 	@scripts/deps bench
+
+bench-records: ## pages of ten million records: 4 GB under TMPDIR and some minutes
+	POSTERN_RECORDS=10000000 $(GO) test -count=1 -timeout=60m -v -run 'APageOfALongHistory' ./supervisor/store
 
 demo: deps build ## a private Postern, a real server, a real client, every step checked (root)
 	$(GO) run ./integration/demo

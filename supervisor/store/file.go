@@ -16,19 +16,20 @@ import (
 // file is one database with its writing connection.
 type file struct {
 	path   string // empty in memory
+	vfs    string // "" is the operating system's; tests name one that fails
 	writer *sqlite3.Conn
 	logged int // frames in the log after the last commit
 }
 
-func openFile(path string, schemas []string) (*file, error) {
+func openFile(path, vfs string, schemas []string) (*file, error) {
 	if err := safeFile(path); err != nil {
 		return nil, err
 	}
-	c, err := connect(path, sqlite3.OPEN_READWRITE)
+	c, err := connect(path, vfs, sqlite3.OPEN_READWRITE)
 	if err != nil {
 		return nil, fmt.Errorf("open %q: %w", path, classify(err))
 	}
-	f := &file{path: path, writer: c}
+	f := &file{path: path, vfs: vfs, writer: c}
 	err = c.Exec(`PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0`)
 	// After the pragma, which would take the hook away.
 	c.WALHook(func(_ *sqlite3.Conn, _ string, pages int) error { f.logged = pages; return nil })
@@ -65,8 +66,11 @@ func openMemory(schemas []string) (*file, error) {
 const settings = `PRAGMA foreign_keys = ON; PRAGMA synchronous = FULL; PRAGMA trusted_schema = OFF; PRAGMA temp_store = MEMORY`
 
 // connect opens one more connection to an existing file.
-func connect(path string, flags sqlite3.OpenFlag) (*sqlite3.Conn, error) {
+func connect(path, vfs string, flags sqlite3.OpenFlag) (*sqlite3.Conn, error) {
 	u := url.URL{Scheme: "file", OmitHost: true, Path: path}
+	if vfs != "" {
+		u.RawQuery = "vfs=" + vfs
+	}
 	c, err := sqlite3.OpenFlags(u.String(), flags|sqlite3.OPEN_URI)
 	if err != nil {
 		return nil, err
@@ -152,14 +156,32 @@ const fullBelow = 1 << 20
 // named is classify with one more question to the file system.
 func (f *file) named(err error) error {
 	err = classify(err)
+	if errors.Is(err, ErrCorrupt) {
+		f.suspect()
+	}
 	if !errors.Is(err, ErrIO) || errors.Is(err, sqlite3.IOERR_FSYNC) || errors.Is(err, sqlite3.IOERR_DIR_FSYNC) {
 		return err
 	}
-	var room syscall.Statfs_t
-	if errors.Is(err, sqlite3.IOERR) && f.path != "" && syscall.Statfs(f.path, &room) == nil && room.Bavail*uint64(room.Bsize) < fullBelow {
+	if errors.Is(err, sqlite3.IOERR) && f.path != "" && noRoom(f.path) {
 		return fmt.Errorf("%w: %v", ErrFull, err)
 	}
 	return err
+}
+
+// noRoom asks the file system whether it is full, and whether this user's quota is:
+// only a write tells that.
+func noRoom(path string) bool {
+	var room syscall.Statfs_t
+	if syscall.Statfs(path, &room) == nil && room.Bavail*uint64(room.Bsize) < fullBelow {
+		return true
+	}
+	probe := path + ".room"
+	fd, err := os.OpenFile(probe, os.O_CREATE|os.O_WRONLY|syscall.O_NOFOLLOW, 0o600)
+	if err == nil {
+		_, err = fd.Write(make([]byte, 1<<16))
+		err = errors.Join(err, fd.Close(), os.Remove(probe))
+	}
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
 // classify names err by what the caller must do.
@@ -181,6 +203,36 @@ func classify(err error) error {
 		kind = ErrCorrupt
 	}
 	return fmt.Errorf("%w: %w", kind, err)
+}
+
+// doubted names the file beside a database that was found damaged: whoever opens it
+// next checks it whole before anything is served from it. Without it an authority
+// that meets damage now and then would start, serve and end for ever.
+const doubted = ".damaged"
+
+// suspect has the next Open check the file whole. Where it can not be noted, the
+// damage will be met again.
+func (f *file) suspect() {
+	if f.path == "" {
+		return
+	}
+	if fd, err := os.OpenFile(f.path+doubted, os.O_CREATE|os.O_WRONLY|syscall.O_NOFOLLOW, 0o600); err == nil {
+		fd.Close()
+	}
+}
+
+// checkSuspect checks a file that was found damaged before, and forgets that where it
+// is sound again.
+func (f *file) checkSuspect() error {
+	if _, err := os.Lstat(f.path + doubted); errors.Is(err, os.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	if err := f.check(); err != nil {
+		return fmt.Errorf("%w; restore a backup, or move the file away to begin a new one", err)
+	}
+	return os.Remove(f.path + doubted)
 }
 
 // check reads the whole file: structure, contents, and references.

@@ -241,9 +241,10 @@ func (s *Store) Latest() (e Edge, err error) {
 	return e, classify(err)
 }
 
-// FirstSince returns a number at or before that of the first record of a moment on,
-// in nanoseconds since the epoch. Records are in the order of their admission, and
-// the wall clock may have been set back for as much as clockSteps of them.
+// FirstSince returns the number of the first record of a moment on, in nanoseconds
+// since the epoch, or the number after the last. Records are in the order of their
+// admission; where the wall clock was set back, for at most clockSteps of them, what
+// was admitted meanwhile is taken to be of the moment before.
 func (s *Store) FirstSince(at int64) (int64, error) {
 	s.readerMu.Lock()
 	defer s.readerMu.Unlock()
@@ -253,25 +254,27 @@ func (s *Store) FirstSince(at int64) (int64, error) {
 	var low, high int64
 	err := each(s.reader, `SELECT coalesce(min(seq), 0) FROM calls`, func(r *sqlite3.Stmt) { low = r.ColumnInt64(0) })
 	err = errors.Join(err, each(s.reader, `SELECT coalesce(max(seq), 0) + 1 FROM calls`, func(r *sqlite3.Stmt) { high = r.ColumnInt64(0) }))
-	st, _, e := s.reader.Prepare(`SELECT seq, at FROM calls WHERE seq >= ? ORDER BY seq LIMIT 1`)
+	st, _, e := s.reader.Prepare(`SELECT at FROM calls WHERE seq <= ? ORDER BY seq DESC LIMIT ?`)
 	if err = errors.Join(err, e); err != nil {
 		return 0, classify(err)
 	}
 	defer st.Close()
-	for first := low; low < high; {
+	for low < high {
 		mid := low + (high-low)/2
-		if err := errors.Join(st.Reset(), st.BindInt64(1, mid)); err != nil {
+		if err := errors.Join(st.Reset(), st.BindInt64(1, mid), st.BindInt(2, clockSteps+1)); err != nil {
 			return 0, classify(err)
 		}
-		if st.Step() && st.ColumnInt64(1) < at {
-			low = st.ColumnInt64(0) + 1
-		} else if err := st.Err(); err != nil {
+		reached := false
+		for !reached && st.Step() {
+			reached = st.ColumnInt64(0) >= at
+		}
+		if err := st.Err(); err != nil {
 			return 0, classify(err)
-		} else {
+		}
+		if reached {
 			high = mid
-		}
-		if low >= high {
-			return max(first, low-clockSteps), nil
+		} else {
+			low = mid + 1
 		}
 	}
 	return low, nil

@@ -23,6 +23,15 @@
 // modernc.org/sqlite on one file system, a commit of one record took 0.30 ms
 // against 0.37 ms, with a bare overwrite and fdatasync at 0.17 ms.
 //
+// Between turns the writer also tends the records, a piece at a time: those that
+// change no more enter an index of their own, so that an admission writes one page
+// and a page of ten million records still takes milliseconds; those that are older or
+// more than Keep says are removed. A file that was once found damaged is checked
+// whole before it is opened again.
+//
+// Power loss is tested at every kind of write, with a file system below SQLite that
+// drops, reorders and tears what no sync has made durable.
+//
 // It is not the registry: it checks shapes and keys, and no policy.
 package store
 
@@ -92,7 +101,10 @@ type Store struct {
 // be writable by nobody else. It checks policy.db whole, migrates both files
 // after copying them, and takes the next incarnation. It starts nothing. Only one
 // process has a store open; to the next one it is ErrBusy.
-func Open(dir string) (*Store, error) {
+func Open(dir string) (*Store, error) { return openOver(dir, "") }
+
+// openOver is Open over a file system that SQLite knows by a name.
+func openOver(dir, vfs string) (*Store, error) {
 	if err := safeDir(dir); err != nil {
 		return nil, err
 	}
@@ -107,16 +119,19 @@ func Open(dir string) (*Store, error) {
 	if s.lock, err = lock(filepath.Join(dir, LockFile)); err != nil {
 		return nil, err
 	}
-	if s.policy, err = openFile(filepath.Join(dir, PolicyFile), policySchemas); err != nil {
+	if s.policy, err = openFile(filepath.Join(dir, PolicyFile), vfs, policySchemas); err != nil {
 		return nil, err
 	}
 	if err := s.policy.check(); err != nil {
 		return nil, err
 	}
-	if s.activity, err = openFile(filepath.Join(dir, ActivityFile), activitySchemas); err != nil {
+	if s.activity, err = openFile(filepath.Join(dir, ActivityFile), vfs, activitySchemas); err != nil {
 		return nil, err
 	}
-	if s.reader, err = connect(s.activity.path, sqlite3.OPEN_READONLY); err != nil {
+	if err := s.activity.checkSuspect(); err != nil {
+		return nil, err
+	}
+	if s.reader, err = connect(s.activity.path, s.activity.vfs, sqlite3.OPEN_READONLY); err != nil {
 		return nil, classify(err)
 	}
 	if err := s.begin(); err != nil {
@@ -201,7 +216,7 @@ func (s *Store) Run(ctx context.Context) error {
 	files := []*file{s.policy, s.activity}
 	var conns [2]*sqlite3.Conn
 	for i, f := range files {
-		c, err := connect(f.path, sqlite3.OPEN_READWRITE)
+		c, err := connect(f.path, f.vfs, sqlite3.OPEN_READWRITE)
 		if err != nil {
 			return classify(err)
 		}
@@ -243,13 +258,17 @@ func (s *Store) Run(ctx context.Context) error {
 }
 
 func (s *Store) checkActivity(ctx context.Context) error {
-	c, err := connect(s.activity.path, sqlite3.OPEN_READONLY)
+	c, err := connect(s.activity.path, s.activity.vfs, sqlite3.OPEN_READONLY)
 	if err != nil {
 		return classify(err)
 	}
 	defer c.Close()
 	c.SetInterrupt(ctx)
-	return quickCheck(c, s.activity.path)
+	err = quickCheck(c, s.activity.path)
+	if errors.Is(err, ErrCorrupt) {
+		s.activity.suspect()
+	}
+	return err
 }
 
 // Backup copies both files, as they stand between two commits, into dir.

@@ -479,13 +479,13 @@ func TestStore5_MigrationCopiesFirstAndAnUnknownSchemaIsRefused(t *testing.T) {
 	now := len(policySchemas)
 	newer := append(policySchemas[:now:now], `ALTER TABLE accounts ADD COLUMN note TEXT NOT NULL DEFAULT ''`)
 	for range 2 {
-		f, err := openFile(path, newer)
+		f, err := openFile(path, "", newer)
 		if err != nil {
 			t.Fatal(err)
 		}
 		f.close()
 	}
-	copied, err := openFile(fmt.Sprintf("%s.schema-%d", path, now), policySchemas)
+	copied, err := openFile(fmt.Sprintf("%s.schema-%d", path, now), "", policySchemas)
 	if err != nil {
 		t.Fatalf("no copy: %v", err)
 	}
@@ -501,7 +501,7 @@ func TestStore5_MigrationCopiesFirstAndAnUnknownSchemaIsRefused(t *testing.T) {
 	// A migration that fails leaves the old schema.
 	dir = stateDir(t)
 	open(t, dir).Close()
-	if _, err := openFile(filepath.Join(dir, PolicyFile), append(policySchemas[:now:now], `CREATE TABLE t (x); CREATE TABLE accounts (x)`)); err == nil {
+	if _, err := openFile(filepath.Join(dir, PolicyFile), "", append(policySchemas[:now:now], `CREATE TABLE t (x); CREATE TABLE accounts (x)`)); err == nil {
 		t.Fatal("a failing migration passed")
 	}
 	open(t, dir)
@@ -511,7 +511,7 @@ func TestStore5_MigrationCopiesFirstAndAnUnknownSchemaIsRefused(t *testing.T) {
 func TestStore5_EverySchemaThatLandedIsBroughtForward(t *testing.T) {
 	for n := 1; n < len(policySchemas); n++ {
 		dir := stateDir(t)
-		f, err := openFile(filepath.Join(dir, PolicyFile), policySchemas[:n])
+		f, err := openFile(filepath.Join(dir, PolicyFile), "", policySchemas[:n])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -596,7 +596,7 @@ func TestUnsafeFilesAreRefused(t *testing.T) {
 func TestStore2_ALockedFileIsBusyAndThenWorks(t *testing.T) {
 	dir := stateDir(t)
 	s := open(t, dir)
-	other, err := connect(filepath.Join(dir, ActivityFile), sqlite3.OPEN_READWRITE)
+	other, err := connect(filepath.Join(dir, ActivityFile), "", sqlite3.OPEN_READWRITE)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -669,7 +669,7 @@ func TestTheMemoryStoreAnswersTheSame(t *testing.T) {
 func TestStore5_ActivityOfEveryLandedSchemaIsRead(t *testing.T) {
 	for n := 1; n < len(activitySchemas); n++ {
 		dir := stateDir(t)
-		old, err := openFile(filepath.Join(dir, ActivityFile), activitySchemas[:n])
+		old, err := openFile(filepath.Join(dir, ActivityFile), "", activitySchemas[:n])
 		if err != nil {
 			t.Fatal(err)
 		}
