@@ -20,6 +20,7 @@
 //     cancelled, and no other session notices.
 //   - bridge-6: reaching a bound ends the request that reached it and nothing else;
 //     only a runtime that does not read its answers loses its session.
+//   - bridge-7: a session's calls reach the instance of its own slot, and no other.
 //
 // How a cancelled call ends: where the server had not been sent it, or answers with an
 // error within CancelGrace, the outcome is cancelled; where it answers with a result
@@ -86,8 +87,8 @@ type Bridge struct {
 	mu        sync.Mutex
 	seq       uint64
 	sessions  map[ids.Session]*session
-	instances map[ids.Connection]*instance
-	starts    map[ids.Connection]*start
+	instances map[place]*instance
+	starts    map[place]*start
 	views     map[uint64]chan viewReply
 	asked     map[uint64]*call
 	calls     map[ids.Call]*call
@@ -122,8 +123,8 @@ func New(cfg Config) *Bridge {
 		outgoing:  stream.NewBudget(MaxOutgoing),
 		answers:   stream.NewBudget(MaxAnswers),
 		sessions:  map[ids.Session]*session{},
-		instances: map[ids.Connection]*instance{},
-		starts:    map[ids.Connection]*start{},
+		instances: map[place]*instance{},
+		starts:    map[place]*start{},
 		views:     map[uint64]chan viewReply{},
 		asked:     map[uint64]*call{},
 		calls:     map[ids.Call]*call{},

@@ -60,7 +60,7 @@ func (c *call) begin(m *mcp.Message, line []byte) {
 	c.live.call = c
 	routes := c.s.routes
 	t, known := routes[c.name]
-	in := b.instances[t.Connection]
+	in := b.instances[placeOf(t)]
 	b.mu.Unlock()
 	switch {
 	case routes == nil, known && t.Callable && !in.isReady():

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -65,8 +66,9 @@ type authority struct {
 	// admit decides; nil admits. It may return held to answer later by itself.
 	admit   func(wire.Admit) refusal.Code
 	noStart refusal.Code
-	deaf    int  // how many Starts are not answered
-	quiet   bool // remember nothing
+	slots   map[ids.Session]uint64 // what a session's view says of every tool; 0 where none is named
+	deaf    int                    // how many Starts are not answered
+	quiet   bool                   // remember nothing
 	catalog map[ids.Connection][]byte
 }
 
@@ -181,6 +183,12 @@ func (a *authority) hear(m wire.Up) {
 		a.more = make(chan struct{})
 	}
 	tools, admit, noStart := a.tools, a.admit, a.noStart
+	if v, is := m.(wire.View); is && a.slots[v.Session] != 0 {
+		tools = slices.Clone(tools)
+		for i := range tools {
+			tools[i].Slot = a.slots[v.Session]
+		}
+	}
 	a.mu.Unlock()
 	switch m := m.(type) {
 	case wire.View:
@@ -209,10 +217,10 @@ func (a *authority) hear(m wire.Up) {
 			return
 		}
 		if noStart != "" {
-			a.tell(wire.NotStarted{Seq: m.Seq, Session: m.Session, Connection: m.Connection, Code: noStart})
+			a.tell(wire.NotStarted{Seq: m.Seq, Session: m.Session, Connection: m.Connection, Slot: m.Slot, Code: noStart})
 			return
 		}
-		a.start(m.Connection)
+		a.startIn(m.Connection, m.Slot)
 	case wire.Admit:
 		code := refusal.Code("")
 		if admit != nil {
@@ -246,7 +254,9 @@ func callOf(seq uint64) ids.Call {
 }
 
 // start launches the fixture of conn with real pipes and hands over their ends.
-func (a *authority) start(conn ids.Connection) {
+func (a *authority) start(conn ids.Connection) { a.startIn(conn, 0) }
+
+func (a *authority) startIn(conn ids.Connection, slot uint64) {
 	var in, out, errs [2]int
 	for _, p := range []*[2]int{&in, &out, &errs} {
 		if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
@@ -272,14 +282,14 @@ func (a *authority) start(conn ids.Connection) {
 	a.mu.Lock()
 	a.servers[conn] = cmd
 	a.mu.Unlock()
-	a.tell(wire.Started{Connection: conn, Instance: instance, Revision: revision, StartMs: 3000}, in[1], out[0], errs[0])
+	a.tell(wire.Started{Connection: conn, Slot: slot, Instance: instance, Revision: revision, StartMs: 3000}, in[1], out[0], errs[0])
 	closeAll([]int{in[1], out[0], errs[0]})
 	go func() {
 		how := "exit 0"
 		if err := cmd.Wait(); err != nil {
 			how = err.Error()
 		}
-		a.tell(wire.Exited{Connection: conn, Instance: instance, How: how})
+		a.tell(wire.Exited{Connection: conn, Slot: slot, Instance: instance, How: how})
 	}()
 }
 

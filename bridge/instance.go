@@ -10,9 +10,18 @@ import (
 	"postern/refusal"
 )
 
+// place is where a session's calls of a connection go: the authority gives one
+// instance to each.
+type place struct {
+	conn ids.Connection
+	slot uint64
+}
+
+func placeOf(t wire.Tool) place { return place{t.Connection, t.Slot} }
+
 // instance is one tool server that the authority handed over.
 type instance struct {
-	conn  ids.Connection
+	place
 	id    ids.Jail
 	srv   *upstream.Server
 	bound time.Duration // of the handshake and of each list
@@ -25,7 +34,7 @@ type instance struct {
 	calls  int          // asked about or running
 }
 
-// start is one Start that has no answer. Only one per connection is on its way.
+// start is one Start that has no answer. Only one per place is on its way.
 type start struct {
 	seq  uint64
 	m    wire.Start
@@ -45,7 +54,7 @@ func (in *instance) isReady() bool {
 	}
 }
 
-// instanceFor returns the running server of t's connection, started for c if need be.
+// instanceFor returns the running server of t's place, started for c if need be.
 // Recorded tells that the refusal came from the authority.
 func (b *Bridge) instanceFor(c *call, t wire.Tool) (in *instance, code refusal.Code, recorded bool) {
 	timer := time.NewTimer(StartWait)
@@ -56,7 +65,7 @@ func (b *Bridge) instanceFor(c *call, t wire.Tool) (in *instance, code refusal.C
 			b.mu.Unlock()
 			return nil, refusal.CallCancelled, true
 		}
-		if in := b.instances[t.Connection]; in != nil {
+		if in := b.instances[placeOf(t)]; in != nil {
 			b.mu.Unlock()
 			select {
 			case <-in.ready:
@@ -65,15 +74,15 @@ func (b *Bridge) instanceFor(c *call, t wire.Tool) (in *instance, code refusal.C
 				return nil, refusal.ServerUnavailable, false
 			}
 		}
-		if len(b.instances)+len(b.starts) >= MaxInstances && b.starts[t.Connection] == nil {
+		if len(b.instances)+len(b.starts) >= MaxInstances && b.starts[placeOf(t)] == nil {
 			b.mu.Unlock()
 			return nil, refusal.LimitStarts, false
 		}
-		st, own := b.starts[t.Connection], false
+		st, own := b.starts[placeOf(t)], false
 		if st == nil {
 			st, own = &start{seq: b.nextSeqLocked(), done: make(chan struct{})}, true
-			st.m = wire.Start{Seq: st.seq, Session: c.s.id, Connection: t.Connection, Tool: t.Tool, RequestID: requestID(c.id), Paths: c.paths}
-			b.starts[t.Connection] = st
+			st.m = wire.Start{Seq: st.seq, Session: c.s.id, Connection: t.Connection, Slot: t.Slot, Tool: t.Tool, RequestID: requestID(c.id), Paths: c.paths}
+			b.starts[placeOf(t)] = st
 		}
 		b.mu.Unlock()
 		if own {
@@ -95,9 +104,10 @@ func (b *Bridge) notStarted(m wire.NotStarted) {
 	b.mu.Lock()
 	var next wire.Up
 	// One that was asked again, because the server ended meanwhile, may be answered twice.
-	if st := b.starts[m.Connection]; st != nil && st.seq == m.Seq {
+	at := place{m.Connection, m.Slot}
+	if st := b.starts[at]; st != nil && st.seq == m.Seq {
 		next = b.answeredLocked(false)
-		delete(b.starts, m.Connection)
+		delete(b.starts, at)
 		if st.code = m.Code; st.code == "" {
 			st.code = refusal.Internal
 		}
@@ -109,7 +119,7 @@ func (b *Bridge) notStarted(m wire.NotStarted) {
 
 func (b *Bridge) newInstance(m wire.Started, fds []int) *instance {
 	in := &instance{
-		conn: m.Connection, id: m.Instance,
+		place: place{m.Connection, m.Slot}, id: m.Instance,
 		bound: max(time.Duration(m.StartMs)*time.Millisecond, handshakeLeast),
 		ready: make(chan struct{}), gone: make(chan struct{}), again: make(chan struct{}, 1),
 	}
@@ -129,10 +139,10 @@ func (b *Bridge) newInstance(m wire.Started, fds []int) *instance {
 func (b *Bridge) started(m wire.Started, fds []int) {
 	in := b.newInstance(m, fds)
 	b.mu.Lock()
-	b.instances[m.Connection] = in
+	b.instances[in.place] = in
 	var next wire.Up
-	if st := b.starts[m.Connection]; st != nil {
-		delete(b.starts, m.Connection)
+	if st := b.starts[in.place]; st != nil {
+		delete(b.starts, in.place)
 		close(st.done)
 		next = b.answeredLocked(false)
 	}
@@ -240,8 +250,8 @@ func (b *Bridge) report(in *instance, list upstream.Listing, err error) {
 // forget makes room for a successor.
 func (b *Bridge) forget(in *instance) {
 	b.mu.Lock()
-	if b.instances[in.conn] == in {
-		delete(b.instances, in.conn)
+	if b.instances[in.place] == in {
+		delete(b.instances, in.place)
 	}
 	b.mu.Unlock()
 }
@@ -258,7 +268,8 @@ func (b *Bridge) dropped(in *instance) {
 // the authority before it knew was taken for one of the old server, so it is repeated.
 func (b *Bridge) exited(m wire.Exited) {
 	b.mu.Lock()
-	in, st := b.instances[m.Connection], b.starts[m.Connection]
+	at := place{m.Connection, m.Slot}
+	in, st := b.instances[at], b.starts[at]
 	b.mu.Unlock()
 	if st != nil {
 		_ = b.link.tell(st.m)

@@ -29,6 +29,10 @@
 //	  Fenced{n}                      ─────▶  after everything received before it was handled
 //	                                 ◀─────  Drain{}
 //
+// One connection may have several instances, each for some of the sessions. Which one
+// a session's calls go to is the Slot of its view; together with the connection it
+// names one instance for the bridge, which knows no more of the reason.
+//
 // Descriptors travel down only, in the same datagram as the message they belong
 // to: Session 1, Started 3, ViewIs 0 or 1 (a sealed memfd), all others 0. A probe
 // bridge hears Started as its first message and answers with one Catalogue.
@@ -101,7 +105,8 @@ type (
 		Seq        uint64         `json:"seq"`
 		Session    ids.Session    `json:"session"`
 		Connection ids.Connection `json:"connection"`
-		Tool       string         `json:"tool"` // the upstream's name
+		Slot       uint64         `json:"slot,omitempty"` // as the view said
+		Tool       string         `json:"tool"`           // the upstream's name
 		RequestID  string         `json:"request_id"`
 		Paths      *Paths         `json:"paths,omitempty"` // where the view says that the tool has path arguments
 	}
@@ -185,6 +190,9 @@ type (
 	Tool struct {
 		Name       string         `json:"name"` // as served
 		Connection ids.Connection `json:"connection"`
+		// Slot says which instance of the connection serves this session: an opaque number
+		// of the authority's, 0 where one serves every session.
+		Slot       uint64         `json:"slot,omitempty"`
 		Tool       string         `json:"tool"`            // as the upstream names it
 		Callable   bool           `json:"callable"`        // false: of this project, listed nowhere, refused by its own code
 		Definition jsontext.Value `json:"definition"`      // the pinned raw definition; null when not callable
@@ -193,6 +201,7 @@ type (
 	// Started hands over an instance: stdin (write), stdout (read), stderr (read).
 	Started struct {
 		Connection ids.Connection `json:"connection"`
+		Slot       uint64         `json:"slot,omitempty"`
 		Instance   ids.Jail       `json:"instance"`
 		Revision   ids.Revision   `json:"revision"`
 		StartMs    int64          `json:"start_ms"` // bound of handshake and listing
@@ -202,12 +211,14 @@ type (
 		Seq        uint64         `json:"seq"`
 		Session    ids.Session    `json:"session"`
 		Connection ids.Connection `json:"connection"`
+		Slot       uint64         `json:"slot,omitempty"`
 		Code       refusal.Code   `json:"code"`
 		Text       string         `json:"text,omitempty"`
 	}
 	// Exited tells that an instance's jail is gone.
 	Exited struct {
 		Connection ids.Connection `json:"connection"`
+		Slot       uint64         `json:"slot,omitempty"`
 		Instance   ids.Jail       `json:"instance"`
 		How        string         `json:"how"`
 	}
