@@ -38,8 +38,7 @@ var advice = map[Code]string{
 		"Root configures hosts and starts posternd again.",
 	HostNotAssigned: "The host is configured, but not for this account and project together. Change its `accounts` and " +
 		"`projects` in `postern.yaml`.",
-	TaskUnknown: "There is no task by this id that you may see; a host sees its own. Also the answer where a server of " +
-		"scope `task` would be started, which this version does not do.",
+	TaskUnknown: "There is no task by this id that you may see; a host sees its own.",
 	TaskEnded: "The task was revoked, or ended with its account, project or membership. It does not come back; the host " +
 		"makes another.",
 	TokenInvalid: "What was sent is not a token, is of another project, was replaced by a fresh one, or its task has ended. " +

@@ -63,6 +63,9 @@ func run(m *testing.M) int {
 	if err == nil {
 		_, err = rig.BuildServer(built.repo, built.fixtures, "count")
 	}
+	if err == nil {
+		_, err = rig.BuildServer(built.repo, built.fixtures, "hostile")
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -194,13 +197,28 @@ func (w *world) token(p project, uid int, args ...string) (token, task string) {
 
 func (w *world) tryToken(p project, uid int, args ...string) (token, task, errb string, exit int) {
 	w.t.Helper()
+	return w.minted(append([]string{"new", "--project", p.id, "--for-uid", fmt.Sprint(uid)}, args...)...)
+}
+
+// fresh returns another token of a live task.
+func (w *world) fresh(task string) string {
+	w.t.Helper()
+	token, _, errb, exit := w.minted("token", task)
+	if exit != 0 {
+		w.t.Fatalf("task token: exit %d\n%s", exit, errb)
+	}
+	return token
+}
+
+// minted runs a command of the host's that hands out a token.
+func (w *world) minted(args ...string) (token, task, errb string, exit int) {
+	w.t.Helper()
 	rd, wr, err := os.Pipe()
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	defer rd.Close()
-	c := exec.Command(filepath.Join(w.Bin, "postern"), append([]string{"--run-dir", w.RunDir, "--json", "task", "new", "--project", p.id,
-		"--for-uid", fmt.Sprint(uid), "--token-fd", "3"}, args...)...)
+	c := exec.Command(filepath.Join(w.Bin, "postern"), append([]string{"--run-dir", w.RunDir, "--json", "task", args[0], "--token-fd", "3"}, args[1:]...)...)
 	var out, stderr bytes.Buffer
 	c.Stdout, c.Stderr, c.Dir, c.ExtraFiles, c.SysProcAttr = &out, &stderr, "/", []*os.File{wr}, rig.As(hostUID)
 	c.Env = []string{"PATH=/usr/bin"}
@@ -219,10 +237,10 @@ func (w *world) tryToken(p project, uid int, args ...string) (token, task, errb 
 	}
 	var res api.TaskResult
 	if err := json.Unmarshal(out.Bytes(), &res); err != nil {
-		w.t.Fatalf("task new printed %q: %v", out.String(), err)
+		w.t.Fatalf("task %s printed %q: %v", args[0], out.String(), err)
 	}
 	if strings.Contains(out.String(), strings.TrimSpace(string(b))) {
-		w.t.Errorf("task new printed the token")
+		w.t.Errorf("task %s printed the token", args[0])
 	}
 	return strings.TrimSpace(string(b)), res.Task, "", 0
 }

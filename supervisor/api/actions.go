@@ -328,6 +328,7 @@ type (
 		Kind         string `json:"kind"` // bridge, server, probe
 		Project      string `json:"project,omitempty"`
 		ProjectLabel string `json:"project_label,omitempty"`
+		Task         string `json:"task,omitempty"`  // whose alone it is, of a server of scope task
 		Label        string `json:"label,omitempty"` // the server's
 		Jail         string `json:"jail"`
 		Profile      string `json:"profile"`

@@ -47,7 +47,7 @@ func (a *actions) ps(ctx context.Context, c *Call) (any, error) {
 			if only != "" && r.Project != only || r.Project == "" && !c.Who.Root || r.Project != "" && !a.mayRead(c.Who, r.Project) {
 				continue
 			}
-			row := api.PsRow{Kind: r.Kind, Project: string(r.Project), ProjectLabel: a.reg.Root().Projects[r.Project].Label, Jail: string(r.Jail), Profile: r.Profile, UID: r.UID, PID: r.PID, State: r.State,
+			row := api.PsRow{Kind: r.Kind, Project: string(r.Project), ProjectLabel: a.reg.Root().Projects[r.Project].Label, Task: string(r.Task), Jail: string(r.Jail), Profile: r.Profile, UID: r.UID, PID: r.PID, State: r.State,
 				Memory: r.Memory, CPUUsec: r.CPUUsec, Pids: r.Pids, Started: r.Started, Calls: r.Calls, Restarts: r.Restarts, Sessions: r.Sessions, LastError: r.LastError}
 			for _, s := range a.reg.Root().Servers {
 				if s.Revisions[r.Revision] != nil {

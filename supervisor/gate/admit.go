@@ -41,7 +41,8 @@ func (g *Gate) question(s *session, conn ids.Connection, tool string, running id
 	if !own || task == nil {
 		return k
 	}
-	g.drifted(&k, tool)
+	at := g.placeOf(s, conn)
+	g.drifted(&k, placeKey{s.set, at}, tool)
 	if f.Running = running; running == "" {
 		f.Running = k.Connected.Accepted
 	}
@@ -50,7 +51,7 @@ func (g *Gate) question(s *session, conn ids.Connection, tool string, running id
 	f.Ceiling = c.Answer(k.Server.Label, tool, k.Classes)
 	f.Paths = policy.PathsInside // where the tool has any, paths judges them
 	f.Limits = policy.WithinLimits
-	if s.open >= MaxPerSession || g.perConn[connKey{s.set, conn}] >= MaxPerConnection {
+	if s.open >= MaxPerSession || g.perPlace[placeKey{s.set, at}] >= MaxPerConnection {
 		f.Limits = policy.TooManyCalls
 	}
 	return k
@@ -107,12 +108,12 @@ func (g *Gate) Admit(set Set, m wire.Admit, running ids.Revision, seen Seen) Dec
 	if limit <= 0 {
 		limit = DefaultCall
 	}
-	c := &call{rec: g.record(&k, conn, tool, m.RequestID, m.Digest, m.Size, ""), session: s, set: set, jail: m.Instance, deadline: now.Add(limit)}
+	c := &call{rec: g.record(&k, conn, tool, m.RequestID, m.Digest, m.Size, ""), session: s, set: set, place: g.placeOf(s, conn), jail: m.Instance, deadline: now.Add(limit)}
 	g.sign(s, &c.rec)
 	c.rec.ID = ids.New[ids.Call](now, g.rand())
 	g.open[c.rec.ID] = c
 	s.open++
-	g.perConn[connKey{set, conn}]++
+	g.perPlace[placeKey{set, c.place}]++
 	g.admitted = append(g.admitted, c)
 	g.ledger.Admit(&c.rec)
 	return Decision{Call: c.rec.ID, Limit: limit}
@@ -122,6 +123,7 @@ func (g *Gate) Admit(set Set, m wire.Admit, running ids.Revision, seen Seen) Dec
 type Plan struct {
 	Server                  ids.Server
 	Revision                ids.Revision
+	At                      Place
 	StartMs, IdleMs, StopMs int64
 }
 
@@ -141,7 +143,7 @@ func (g *Gate) MayStart(set Set, m wire.Start, seen Seen) (Plan, *Ask, refusal.C
 		return Plan{}, nil, v.Code
 	}
 	r := k.Revision
-	return Plan{Server: k.Server.ID, Revision: r.ID, StartMs: r.Start.Milliseconds(), IdleMs: r.Idle.Milliseconds(), StopMs: r.Stop.Milliseconds()}, nil, ""
+	return Plan{Server: k.Server.ID, Revision: r.ID, At: g.placeOf(s, m.Connection), StartMs: r.Start.Milliseconds(), IdleMs: r.Idle.Milliseconds(), StopMs: r.Stop.Milliseconds()}, nil, ""
 }
 
 func (g *Gate) session(set Set, id ids.Session) *session {

@@ -34,7 +34,7 @@ func heals(t *testing.T, w *world, broken func() map[ids.Call]bool, mend func())
 		if len(w.g.admitted) != 0 {
 			t.Fatal("admissions are left in the batch")
 		}
-		if w.g.OpenCalls() != 0 || len(w.g.perConn) != 0 {
+		if w.g.OpenCalls() != 0 || len(w.g.perPlace) != 0 {
 			t.Fatalf("%d calls are open after %v", w.g.OpenCalls(), err)
 		}
 		if !errors.Is(err, refusal.StoreUnavailable) {

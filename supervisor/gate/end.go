@@ -54,11 +54,11 @@ func (g *Gate) SetEnded(set Set, code refusal.Code, jail ids.Jail) {
 
 // Late is a call past its deadline.
 type Late struct {
-	Set        Set
-	Call       ids.Call
-	Connection ids.Connection
-	Deadline   time.Time
-	First      bool // it was not told before
+	Set      Set
+	Call     ids.Call
+	Place    Place
+	Deadline time.Time
+	First    bool // it was not told before
 }
 
 // Late lists the calls past their deadline.
@@ -68,7 +68,7 @@ func (g *Gate) Late(now time.Time) []Late {
 		if now.Before(c.deadline) {
 			continue
 		}
-		out = append(out, Late{Set: c.set, Call: id, Connection: c.rec.Connection, Deadline: c.deadline, First: !c.warned})
+		out = append(out, Late{Set: c.set, Call: id, Place: c.place, Deadline: c.deadline, First: !c.warned})
 		c.warned = true
 	}
 	return out

@@ -214,7 +214,7 @@ func TestC10_EveryStateHasItsCause(t *testing.T) {
 		}, up, DeniedPolicy, refusal.ApprovalRequired},
 		{"the definition was changed", func(w *world) { w.probe(files, strings.Replace(catalogue, "reads ", "reads and sends", 1)) }, up, Unavailable, refusal.ToolChanged},
 		{"the running server says something else", func(w *world) {
-			w.g.Listed(w.conn, id[ids.Revision](files), []byte(strings.Replace(catalogue, "reads ", "reads and sends", 1)))
+			w.g.Listed(shopSet, Place{Conn: w.conn}, id[ids.Revision](files), []byte(strings.Replace(catalogue, "reads ", "reads and sends", 1)))
 		}, up, Unhealthy, refusal.ToolChanged},
 		{"malformed", func(w *world) {
 			w.probe(files, strings.Replace(catalogue, `"inputSchema":{"type":"object","x":1e400}`, `"inputSchema":7`, 1))

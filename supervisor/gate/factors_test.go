@@ -115,16 +115,16 @@ var factors = []factor{
 		w.probe(files, strings.Replace(catalogue, `"inputSchema":{"type":"object","x":1e400}`, `"inputSchema":7`, 1))
 	}, refusal.ToolQuarantined, func(w *world) { w.probe(files, catalogue) }, false},
 	{"the running server lists it otherwise", func(w *world) {
-		if changed, err := w.g.Listed(w.conn, id[ids.Revision](files), []byte(strings.Replace(catalogue, "reads ", "sends", 1))); err != nil || !changed {
+		if changed, err := w.g.Listed(shopSet, Place{Conn: w.conn}, id[ids.Revision](files), []byte(strings.Replace(catalogue, "reads ", "sends", 1))); err != nil || !changed {
 			w.t.Fatal(changed, err)
 		}
 	}, refusal.ToolChanged, func(w *world) {
-		if changed, err := w.g.Listed(w.conn, id[ids.Revision](files), []byte(catalogue)); err != nil || !changed {
+		if changed, err := w.g.Listed(shopSet, Place{Conn: w.conn}, id[ids.Revision](files), []byte(catalogue)); err != nil || !changed {
 			w.t.Fatal(changed, err)
 		}
 	}, false},
-	{"the running server no longer lists it", func(w *world) { w.g.Listed(w.conn, id[ids.Revision](files), []byte("[]")) }, refusal.ToolChanged,
-		func(w *world) { w.g.Unlisted(w.conn) }, false},
+	{"the running server no longer lists it", func(w *world) { w.g.Listed(shopSet, Place{Conn: w.conn}, id[ids.Revision](files), []byte("[]")) }, refusal.ToolChanged,
+		func(w *world) { w.g.Unlisted(shopSet, Place{Conn: w.conn}) }, false},
 	{"the principal is another account", func(w *world) {
 		w.editTask(func(t *registry.Task) { t.Principal = "local:" + string(id[ids.Account](bob)) })
 	}, refusal.PrincipalRefused, func(w *world) {
@@ -259,7 +259,7 @@ func TestGate2_AcceptingANewRevision(t *testing.T) {
 	}
 	w.do(w.reg().PutCatalogue(next, w.now, "", pins))
 	w.refused("a probe accepts nothing", w.call(), refusal.ServerRevisionChanged)
-	w.g.Listed(w.conn, id[ids.Revision](files), []byte("[]")) // what the former revision says last
+	w.g.Listed(shopSet, Place{Conn: w.conn}, id[ids.Revision](files), []byte("[]")) // what the former revision says last
 	w.do(w.reg().Accept(w.conn, next, nil, "root", 0, w.now))
 	w.refused("its definition is another", w.call(), refusal.ToolChanged)
 	w.admitted("its definition is the same", w.ask(w.ses, w.conn, "list_dir"))
@@ -280,7 +280,7 @@ func TestGate2_LimitOfAConnectionAcrossSessions(t *testing.T) {
 	}
 	last := sessions[len(sessions)-1]
 	w.refused("one too many", w.ask(last, w.conn, "read_rows"), refusal.LimitCalls)
-	if !w.g.Busy(shopSet, w.conn) {
+	if !w.g.Busy(shopSet, Place{Conn: w.conn}) {
 		t.Fatal("the connection is not busy")
 	}
 	other := w.connect(shop, notes)
@@ -296,7 +296,7 @@ func TestGate2_LimitOfAConnectionAcrossSessions(t *testing.T) {
 	}
 	w.admitted("with room", w.ask(last, w.conn, "read_rows"))
 	w.g.SetEnded(shopSet, refusal.ServerExited, "")
-	if w.g.OpenCalls() != 0 || len(w.g.perConn) != 0 || w.g.Busy(shopSet, w.conn) {
-		t.Fatalf("%d open, %v", w.g.OpenCalls(), w.g.perConn)
+	if w.g.OpenCalls() != 0 || len(w.g.perPlace) != 0 || w.g.Busy(shopSet, Place{Conn: w.conn}) {
+		t.Fatalf("%d open, %v", w.g.OpenCalls(), w.g.perPlace)
 	}
 }

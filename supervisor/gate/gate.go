@@ -12,6 +12,8 @@
 //   - gate-4: a call, a session and a tool are looked up within the asking bridge's own set and project; what is foreign answers like what does not exist.
 //   - gate-5: every admitted call gets exactly one outcome; what is not certain is unknown.
 //   - gate-6: denials are recorded, folded and bounded; they never stop an admission.
+//   - gate-7: a session's calls go to the instance of its own place: of a server of scope
+//     task, to its own task's.
 //
 // It is not the loop (workers), not the rules (policy), not the facts (registry).
 package gate
@@ -34,7 +36,7 @@ import (
 // Bounds, by name.
 const (
 	MaxPerSession    = 64                    // open calls of one session
-	MaxPerConnection = 256                   // open calls of one connection of a set
+	MaxPerConnection = 256                   // open calls of one instance
 	MaxSessions      = 512                   // live sessions of one project
 	DefaultCall      = time.Minute           // limit of a call where the registration names none
 	EndedDelay       = 50 * time.Millisecond // outcomes wait so long for the next commit
@@ -76,20 +78,17 @@ type Gate struct {
 	byTask   map[ids.Task]map[ids.Session]*session
 	open     map[ids.Call]*call
 	fallen   fallen
-	perConn  map[connKey]int
+	perPlace map[placeKey]int
+	slots    map[ids.Task]uint64
+	lastSlot uint64
 	admitted []*call // of the batch that is not durable yet
-	drift    map[ids.Connection]drift
+	drift    map[placeKey]drift
 	waiting  time.Time         // since when an outcome waits for a commit
 	trouble  string            // why the last commit failed, "" if it did not
 	lost     error             // the store failed in a way that does not heal
 	owed     []registry.Change // what root facts ended, in memory and not in policy.db yet
 	tendNext time.Time         // when the store is tended again, after it took nothing
 	facts    policy.Facts
-}
-
-type connKey struct {
-	set  Set
-	conn ids.Connection
 }
 
 // session is one bound session.
@@ -107,6 +106,7 @@ type call struct {
 	rec      store.Call
 	session  *session
 	set      Set
+	place    Place
 	jail     ids.Jail // its server's
 	fate     fate     // how that jail ended, where that is known already
 	deadline time.Time
@@ -116,8 +116,8 @@ type call struct {
 // New makes a gate over what was loaded.
 func New(c Config) *Gate {
 	return &Gate{reg: c.Registry, store: c.Store, ledger: c.Store.Batch(), now: c.Now, instant: c.Instant, random: c.Random,
-		sessions: map[ids.Session]*session{}, byTask: map[ids.Task]map[ids.Session]*session{}, open: map[ids.Call]*call{}, perConn: map[connKey]int{},
-		drift: map[ids.Connection]drift{}, fallen: fallen{}}
+		sessions: map[ids.Session]*session{}, byTask: map[ids.Task]map[ids.Session]*session{}, open: map[ids.Call]*call{}, perPlace: map[placeKey]int{}, slots: map[ids.Task]uint64{},
+		drift: map[placeKey]drift{}, fallen: fallen{}}
 }
 
 // Registry is what the gate decides on. Only the loop's goroutine may use it.
@@ -274,8 +274,8 @@ func (g *Gate) Bell() *activity.Bell { return &g.bell }
 // OpenCalls counts the admitted calls without an outcome.
 func (g *Gate) OpenCalls() int { return len(g.open) }
 
-// Busy tells whether a connection of a set has an open call.
-func (g *Gate) Busy(set Set, conn ids.Connection) bool { return g.perConn[connKey{set, conn}] > 0 }
+// Busy tells whether a place of a set has an open call.
+func (g *Gate) Busy(set Set, at Place) bool { return g.perPlace[placeKey{set, at}] > 0 }
 
 func (g *Gate) rand() (r [10]byte) {
 	g.random(r[:])
@@ -289,9 +289,9 @@ func (g *Gate) forget(c *call) {
 	}
 	delete(g.open, c.rec.ID)
 	c.session.open--
-	k := connKey{c.set, c.rec.Connection}
-	if g.perConn[k]--; g.perConn[k] <= 0 {
-		delete(g.perConn, k)
+	k := placeKey{c.set, c.place}
+	if g.perPlace[k]--; g.perPlace[k] <= 0 {
+		delete(g.perPlace, k)
 	}
 }
 

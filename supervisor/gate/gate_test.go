@@ -91,7 +91,7 @@ func TestGate4_WhatIsForeignAnswersLikeWhatDoesNotExist(t *testing.T) {
 		t.Errorf("%d open", w.g.OpenCalls())
 	}
 	w.g.SetEnded(shopSet, refusal.ServerExited, "")
-	if w.g.OpenCalls() != 1 || w.g.Busy(shopSet, w.conn) || !w.g.Busy(set, conn) {
+	if w.g.OpenCalls() != 1 || w.g.Busy(shopSet, Place{Conn: w.conn}) || !w.g.Busy(set, Place{Conn: conn}) {
 		t.Error("the end of one set ended another's call")
 	}
 	if got := w.g.Reconsider(shopSet.Project); len(got.Calls) != 0 {
@@ -282,7 +282,7 @@ func TestGate5_LateCallsAreToldOnceAndThenGivenUp(t *testing.T) {
 	}
 	at := w.now.Add(10 * time.Second)
 	late := w.g.Late(at)
-	if len(late) != 1 || late[0].Call != d.Call || !late[0].First || late[0].Set != shopSet || late[0].Connection != w.conn || !late[0].Deadline.Equal(at) {
+	if len(late) != 1 || late[0].Call != d.Call || !late[0].First || late[0].Set != shopSet || late[0].Place.Conn != w.conn || !late[0].Deadline.Equal(at) {
 		t.Fatalf("%+v", late)
 	}
 	if late := w.g.Late(at); len(late) != 1 || late[0].First {

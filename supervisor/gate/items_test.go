@@ -61,7 +61,7 @@ func TestPromptsAndResourcesAreAskedAboutLikeCalls(t *testing.T) {
 func TestDriftTakesAPromptAway(t *testing.T) {
 	w := newWorld(t)
 	w.offer("prompt:review")
-	if _, err := w.g.Listed(w.conn, id[ids.Revision](files), []byte(catalogue+`[{"name":"review","description":"something else"}]`)); err != nil {
+	if _, err := w.g.Listed(shopSet, Place{Conn: w.conn}, id[ids.Revision](files), []byte(catalogue+`[{"name":"review","description":"something else"}]`)); err != nil {
 		t.Fatal(err)
 	}
 	if d := w.ask(w.ses, w.conn, "prompt:review"); d.Code != refusal.ToolChanged {

@@ -77,7 +77,7 @@ func (g *Gate) View(set Set, id ids.Session) []wire.Tool {
 	for _, e := range g.entries(s) {
 		g.question(s, e.conn, e.tool, "")
 		g.facts.Limits = policy.WithinLimits // a busy moment hides no tool
-		t := wire.Tool{Name: e.name, Connection: e.conn, Tool: e.tool}
+		t := wire.Tool{Name: e.name, Connection: e.conn, Slot: g.Slot(g.placeOf(s, e.conn)), Tool: e.tool}
 		if kind, _ := item.Split(e.tool); policy.Decide(&g.facts).Allow && (e.pin != nil || kind == item.Resource) {
 			t.Callable, t.Paths = true, pathArgs(e.tool)
 			if e.pin != nil {
@@ -93,7 +93,7 @@ func (g *Gate) View(set Set, id ids.Session) []wire.Tool {
 // tool that differs or is missing is kept from being called while that instance
 // runs and says so; nothing else follows from a bridge's catalogue. It tells
 // whether anything changed.
-func (g *Gate) Listed(conn ids.Connection, rev ids.Revision, data []byte) (bool, error) {
+func (g *Gate) Listed(set Set, at Place, rev ids.Revision, data []byte) (bool, error) {
 	pins, err := registry.ReadCatalogue(data)
 	if err != nil {
 		return false, err
@@ -112,35 +112,37 @@ func (g *Gate) Listed(conn ids.Connection, rev ids.Revision, data []byte) (bool,
 			}
 		}
 	}
-	was := g.drift[conn]
-	if g.drift[conn] = is; len(is.said) == 0 {
-		delete(g.drift, conn)
+	key := placeKey{set, at}
+	was := g.drift[key]
+	if g.drift[key] = is; len(is.said) == 0 {
+		delete(g.drift, key)
 	}
 	return !maps.Equal(was.said, is.said), nil
 }
 
 // Unlisted forgets what an instance listed, for it is gone: the next one is heard
 // anew before it is called. It tells whether anything changed.
-func (g *Gate) Unlisted(conn ids.Connection) bool {
-	_, was := g.drift[conn]
-	delete(g.drift, conn)
+func (g *Gate) Unlisted(set Set, at Place) bool {
+	key := placeKey{set, at}
+	_, was := g.drift[key]
+	delete(g.drift, key)
 	return was
 }
 
-// drift is what the running instance of a connection lists otherwise than pinned,
+// drift is what the running instance of a place lists otherwise than pinned,
 // by digest; the zero digest is a tool that it does not list.
 type drift struct {
 	rev  ids.Revision
 	said map[string]store.Digest
 }
 
-// drifted denies the pin in g.facts where the connection's instance lists the tool
+// drifted denies the pin in g.facts where the place's instance lists the tool
 // otherwise than it is pinned now. What one of another revision says does not count.
-func (g *Gate) drifted(k *registry.Tool, tool string) {
+func (g *Gate) drifted(k *registry.Tool, at placeKey, tool string) {
 	if k.Connected == nil || k.Pin == nil {
 		return
 	}
-	d := g.drift[k.Connected.ID]
+	d := g.drift[at]
 	if said, ok := d.said[tool]; ok && d.rev == k.Connected.Accepted && said != k.Pin.Digest {
 		g.facts.Pin = policy.PinChanged
 	}
@@ -172,6 +174,10 @@ func (g *Gate) Standing(p ids.Project, conn ids.Connection, tool string) policy.
 	k, _ := g.reg.Facts(&f, nil, p, conn, tool)
 	f.Running = f.Accepted
 	g.facts = f
-	g.drifted(&k, tool)
+	for at := range g.drift {
+		if at.place.Conn == conn {
+			g.drifted(&k, at, tool)
+		}
+	}
 	return policy.Decide(&g.facts)
 }

@@ -79,7 +79,7 @@ func TestDriftTakesAToolAwayWhileItsServerRuns(t *testing.T) {
 	rev := id[ids.Revision](files)
 	listed := func(raw string, want bool) {
 		t.Helper()
-		if changed, err := w.g.Listed(w.conn, rev, []byte(raw)); err != nil || changed != want {
+		if changed, err := w.g.Listed(shopSet, Place{Conn: w.conn}, rev, []byte(raw)); err != nil || changed != want {
 			t.Fatalf("changed %v, %v", changed, err)
 		}
 	}
@@ -99,11 +99,11 @@ func TestDriftTakesAToolAwayWhileItsServerRuns(t *testing.T) {
 		t.Fatalf("a missing and an added one: %s", got)
 	}
 	w.refused("what was never pinned", w.ask(w.ses, w.conn, "more"), refusal.ToolUnknown)
-	if _, err := w.g.Listed(w.conn, rev, []byte(`{"not":"a list"}`)); err == nil {
+	if _, err := w.g.Listed(shopSet, Place{Conn: w.conn}, rev, []byte(`{"not":"a list"}`)); err == nil {
 		t.Fatal("a list that is none")
 	}
 	w.refused("a list that is none changes nothing", w.call(), refusal.ToolChanged)
-	if !w.g.Unlisted(w.conn) || w.g.Unlisted(w.conn) {
+	if !w.g.Unlisted(shopSet, Place{Conn: w.conn}) || w.g.Unlisted(shopSet, Place{Conn: w.conn}) {
 		t.Fatal("the end of the instance is not told once")
 	}
 	if got := lines(w.view()); got != "read_rows list_dir (write_rows) (run_it) (odd)" {
@@ -170,9 +170,9 @@ func TestAHostileCatalogueChangesNoStoredRow(t *testing.T) {
 		"[]", "[7]", "[null,{},[]]", "", "null", `[{"name":"read_rows"`, `[{"name":"\u0000","inputSchema":{}}]`, "[" + strings.Repeat("[", 20000),
 		"[" + strings.TrimSuffix(strings.Repeat("{},", registry.MaxListed+1), ",") + "]",
 	} {
-		w.g.Listed(w.conn, rev, []byte(raw))
-		w.g.Listed(id[ids.Connection](99), rev, []byte(raw))
-		w.g.Listed(w.conn, id[ids.Revision](99), []byte(raw))
+		w.g.Listed(shopSet, Place{Conn: w.conn}, rev, []byte(raw))
+		w.g.Listed(shopSet, Place{Conn: id[ids.Connection](99)}, rev, []byte(raw))
+		w.g.Listed(shopSet, Place{Conn: w.conn}, id[ids.Revision](99), []byte(raw))
 		for _, name := range []string{"write_rows", "run_it", "new_tool"} {
 			if d := w.ask(w.ses, w.conn, name); d.Code == "" {
 				t.Errorf("%.60s: %s is admitted", raw, name)
@@ -184,7 +184,7 @@ func TestAHostileCatalogueChangesNoStoredRow(t *testing.T) {
 	if after := w.stored(); !bytes.Equal(before, after) {
 		t.Fatalf("before %s\nafter %s", before, after)
 	}
-	w.g.Listed(w.conn, rev, []byte(catalogue))
+	w.g.Listed(shopSet, Place{Conn: w.conn}, rev, []byte(catalogue))
 	w.admitted("what was granted before", w.call())
 }
 

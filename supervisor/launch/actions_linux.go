@@ -221,6 +221,11 @@ func (s *Supervisor) serverPut(r request) (any, *api.Refusal) {
 	if refused != nil {
 		return nil, refused
 	}
+	if v.Scope == "task" {
+		if err := mappable(s.work, s.cfg.UID); err != nil {
+			return nil, api.Refuse(refusal.RegistrationWrong, "The directories of tasks lie in %q: %v.", s.work.Name(), err)
+		}
+	}
 	warnings, refused := s.ingestFor(r, p, &v)
 	if refused != nil {
 		return nil, refused

@@ -99,7 +99,6 @@ func TestRegistrations_AreRefusedByName(t *testing.T) {
 		"an unknown class":         {func(p *api.ServerParams) { p.Classes["read"] = []string{"filesystem.all"} }, refusal.BadRequest},
 		"an unknown tier":          {func(p *api.ServerParams) { p.Tiers["read"] = "harmless" }, refusal.BadRequest},
 		"an unknown scope":         {func(p *api.ServerParams) { p.Scope = "host" }, refusal.BadRequest},
-		"scope task":               {func(p *api.ServerParams) { p.Scope = "task" }, refusal.RegistrationWrong},
 		"an unknown credential":    {func(p *api.ServerParams) { p.Credential = "maybe" }, refusal.BadRequest},
 		"a label with a slash":     {func(p *api.ServerParams) { p.Label = "a/b" }, refusal.BadRequest},
 	} {

@@ -2,7 +2,6 @@ package launch
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"os"
 	"os/user"
@@ -39,7 +38,7 @@ type running struct {
 	row     order.JailRow
 	proc    *jail.Process
 	life    *life
-	scratch string // removed when it is gone
+	release func() // called when nothing of it is left; may be nil
 
 	// told gets one value: whether the authority was told of the launch. Only then is it
 	// told of the end, and never before the launch: a jail may end at once.
@@ -100,6 +99,14 @@ func (s *Supervisor) tidyWorkspaces() {
 			}
 			dir.Close()
 		}
+		for _, task := range s.tasks.names() {
+			if dir, err := openAt(int(s.work.Fd()), string(task), unix.O_DIRECTORY); err == nil {
+				if err := s.launcher.Tidy(dir); err != nil {
+					s.cfg.Log.Warn("the directory of a task was not looked through", keyError, err)
+				}
+				dir.Close()
+			}
+		}
 	}()
 	timer := time.NewTimer(tidyWait)
 	defer timer.Stop()
@@ -138,27 +145,14 @@ func removeGroups(cfg Config, instance ids.Instance) error {
 	return lines.Err()
 }
 
-// sweepWork removes scratch and task directories of an earlier run.
-func sweepWork(work *os.File) error {
-	names, err := namesOf(int(work.Fd()), 1<<20)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, n := range names {
-		errs = append(errs, os.RemoveAll(filepath.Join(work.Name(), n)))
-	}
-	return errors.Join(errs...)
-}
-
 // start leases a uid, launches r under it and watches it. files of r stay the
 // caller's. The jail's end is reported to l, and its uid comes back, when nothing of
 // it is left.
-func (s *Supervisor) start(l *life, row order.JailRow, r jail.Request, scratch string) (*running, error) {
+func (s *Supervisor) start(l *life, row order.JailRow, r jail.Request, release func()) (*running, error) {
 	if l.ctx.Err() != nil {
 		return nil, errAuthorityGone
 	}
-	j := &running{row: row, life: l, scratch: scratch, told: make(chan bool, 1)}
+	j := &running{row: row, life: l, release: release, told: make(chan bool, 1)}
 	r.Name = string(row.Jail)
 	r.UID, r.GID = row.UID, row.UID
 	proc, err := s.launcher.Launch(r)
@@ -207,10 +201,8 @@ func (s *Supervisor) watch(j *running) {
 	if !gone {
 		<-j.proc.Gone()
 	}
-	if j.scratch != "" {
-		if err := os.RemoveAll(j.scratch); err != nil {
-			s.cfg.Log.Error("a scratch directory stays", keyError, err)
-		}
+	if j.release != nil {
+		j.release()
 	}
 	s.leases.giveBack(j.row.UID)
 }
@@ -265,7 +257,7 @@ func (s *Supervisor) launchBridge(l *life, kind string, project ids.Project) (*r
 		return nil, nil, err
 	}
 	defer theirs.Close()
-	j, err := s.start(l, row, jail.Request{Profile: profile, Argv: []string{spec.ProgramFile}, Program: s.bridge, Extra: []*os.File{theirs}}, "")
+	j, err := s.start(l, row, jail.Request{Profile: profile, Argv: []string{spec.ProgramFile}, Program: s.bridge, Extra: []*os.File{theirs}}, nil)
 	if err != nil {
 		mine.Close()
 		s.leases.giveBack(row.UID)
@@ -312,8 +304,15 @@ func (p pipes) close() {
 	}
 }
 
+// room is the directory of a tool server.
+type room struct {
+	dir     *jail.Workspace
+	task    ids.Task // whose alone it is
+	release func()   // called when the jail is gone; may be nil
+}
+
 // launchServer starts a revision in a workspace and returns the caller's pipe ends.
-func (s *Supervisor) launchServer(l *life, kind string, project ids.Project, v Revision, workspace func(uid uint32) (*jail.Workspace, string, error)) (*running, pipes, error) {
+func (s *Supervisor) launchServer(l *life, kind string, project ids.Project, v Revision, workspace func(uid uint32) (room, error)) (*running, pipes, error) {
 	profile, ok := s.cfg.Profiles[v.Profile]
 	if !ok || profile.Digest != v.ProfileDigest {
 		return nil, pipes{}, api.Refuse(refusal.ProfileUnknown, "%q.", v.Profile)
@@ -322,19 +321,20 @@ func (s *Supervisor) launchServer(l *life, kind string, project ids.Project, v R
 	if err != nil {
 		return nil, pipes{}, err
 	}
-	scratch := ""
+	var at room
 	fail := func(err error) (*running, pipes, error) {
 		s.leases.giveBack(row.UID)
-		if scratch != "" {
-			os.RemoveAll(scratch)
+		if at.release != nil {
+			at.release()
 		}
 		return nil, pipes{}, err
 	}
 	r := jail.Request{Profile: profile, Argv: v.Command}
 	if profile.Workspace {
-		if r.Workspace, scratch, err = workspace(row.UID); err != nil {
+		if at, err = workspace(row.UID); err != nil {
 			return fail(err)
 		}
+		r.Workspace, row.Task = at.dir, at.task
 		defer r.Workspace.Dir.Close()
 	}
 	if v.Package != "" {
@@ -348,7 +348,7 @@ func (s *Supervisor) launchServer(l *life, kind string, project ids.Project, v R
 		return fail(err)
 	}
 	r.Stdin, r.Stdout, r.Stderr = p.theirs[0], p.theirs[1], p.theirs[2]
-	j, err := s.start(l, row, r, scratch)
+	j, err := s.start(l, row, r, at.release)
 	if err != nil {
 		p.close()
 		return fail(err)
@@ -455,25 +455,42 @@ func groupsOf(uid, gid uint32) []uint32 {
 	return gids
 }
 
-// probeWorkspace makes an empty directory that belongs to the leased uid itself.
-func (s *Supervisor) probeWorkspace(uid uint32) (*jail.Workspace, string, error) {
-	return s.scratch(fmt.Sprintf("probe-%d", uid), uid, uid)
+// probeWorkspace makes an empty directory that belongs to the leased uid itself. Only
+// posternd enters work, so nobody can put something else in its place.
+func (s *Supervisor) probeWorkspace(uid uint32) (room, error) {
+	name := fmt.Sprintf("probe-%d", uid)
+	work := int(s.work.Fd())
+	if err := unix.Mkdirat(work, name, 0o700); err != nil {
+		return room{}, os.NewSyscallError("mkdirat", err)
+	}
+	at := room{release: func() {
+		if err := os.RemoveAll(filepath.Join(s.work.Name(), name)); err != nil {
+			s.cfg.Log.Error("a scratch directory stays", keyError, err)
+		}
+	}}
+	if err := unix.Fchownat(work, name, int(uid), int(uid), unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return at, os.NewSyscallError("fchownat", err)
+	}
+	dir, err := openAt(work, name, unix.O_DIRECTORY)
+	at.dir = &jail.Workspace{Dir: dir, UID: uid, GIDs: []uint32{uid}}
+	return at, err
 }
 
-// scratch makes, or opens again, a directory under work. Only posternd enters work, so
-// nobody can put something else in its place.
-func (s *Supervisor) scratch(name string, uid, gid uint32) (*jail.Workspace, string, error) {
-	path := filepath.Join(s.work.Name(), name)
-	if err := unix.Mkdirat(int(s.work.Fd()), name, 0o700); err == nil {
-		if err := unix.Fchownat(int(s.work.Fd()), name, int(uid), int(gid), unix.AT_SYMLINK_NOFOLLOW); err != nil {
-			return nil, path, os.NewSyscallError("fchownat", err)
-		}
-	} else if !errors.Is(err, unix.EEXIST) {
-		return nil, "", os.NewSyscallError("mkdirat", err)
-	}
-	dir, err := openAt(int(s.work.Fd()), name, unix.O_DIRECTORY)
+// taskWorkspace opens a task's own directory. The project's directory decides who the
+// owner is, and nothing of it is mounted.
+func (s *Supervisor) taskWorkspace(f Facts, p Project, task ids.Task) (room, error) {
+	w, err := s.projectWorkspace(f, p)
 	if err != nil {
-		return nil, path, err
+		return room{}, err
 	}
-	return &jail.Workspace{Dir: dir, UID: uid, GIDs: []uint32{gid}}, path, nil
+	w.Dir.Close()
+	t, err := s.tasks.take(task, p.ID, w.UID, w.GIDs[len(w.GIDs)-1])
+	if err != nil {
+		return room{}, err
+	}
+	return room{dir: t, task: task, release: func() {
+		if err := s.tasks.giveBack(task); err != nil {
+			s.cfg.Log.Error("the directory of an ended task stays", keyError, err)
+		}
+	}}, nil
 }

@@ -27,6 +27,8 @@
 //   - launch-8: no child inherits a descriptor, variable or privilege it was not given by name.
 //   - launch-9: a file whose owner or mode is not acceptable is refused and never repaired.
 //   - launch-10: a uid that runs runtimes of more than one project gets no token file.
+//   - launch-11: a task's directory is of one task of one project, is mounted for no
+//     other, lasts as long as the task, and is bounded in number.
 //
 // It parses no MCP, opens no network socket, reads nothing of the authority's store,
 // and decides no call: that is the gate's, in the authority.

@@ -599,7 +599,7 @@ func TestStart_C135_C137_LeftoversOfACrashAreRemovedByName(t *testing.T) {
 	instance := r.must(api.RootStatus, struct{}{})["instance"].(string)
 	r.down()
 	// What a killed posternd leaves: sockets, token files, scratch, half copies, groups within groups.
-	for _, f := range []string{"run/p/" + string(id) + "/bridge.sock", "run/t/tsk", "run/root.sock", "run/control.sock", "root/work/probe-1/x", "root/pkg/.new-1/x"} {
+	for _, f := range []string{"run/p/" + string(id) + "/bridge.sock", "run/t/tsk", "run/root.sock", "run/control.sock", "root/work/probe-1/x", "root/work/making-1/x", "root/work/removed-1/x", "root/work/tsk_0199/x", "root/pkg/.new-1/x"} {
 		path := filepath.Join(r.dir, f)
 		os.MkdirAll(filepath.Dir(path), 0o711)
 		if strings.HasSuffix(f, ".sock") {
@@ -644,7 +644,7 @@ func TestStart_C135_C137_LeftoversOfACrashAreRemovedByName(t *testing.T) {
 			t.Errorf("%s stays", g)
 		}
 	}
-	for _, f := range []string{"run/t/tsk", "root/work/probe-1", "root/pkg/.new-1"} {
+	for _, f := range []string{"run/t/tsk", "root/work/probe-1", "root/work/making-1", "root/work/removed-1", "root/work/tsk_0199", "root/pkg/.new-1"} {
 		if _, err := os.Stat(filepath.Join(r.dir, f)); !os.IsNotExist(err) {
 			t.Errorf("%s stays", f)
 		}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"postern/ids"
-	"postern/jail"
 	"postern/refusal"
 	"postern/supervisor/api"
 	"postern/supervisor/order"
@@ -32,6 +31,9 @@ func (s *Supervisor) readOrders(l *life) error {
 		switch m := m.(type) {
 		case order.Ready:
 			l.a.note(func() { l.a.ready = true })
+			for names := range slices.Chunk(s.tasks.names(), order.MaxTaskDirs) {
+				l.a.send(order.TaskDirs{Tasks: names})
+			}
 			continue
 		case order.FactsAck:
 			l.a.note(func() { l.a.acked = max(l.a.acked, m.Version) })
@@ -81,6 +83,11 @@ func (s *Supervisor) obey(l *life, m order.Up) {
 			if err := s.run.removeToken(m.Task); err != nil {
 				s.cfg.Log.Error("a token file stays", keyError, err)
 			}
+		}
+	case order.TaskGone:
+		s.killWhere(func(j *running) bool { return m.Task != "" && j.row.Task == m.Task })
+		if err := s.tasks.gone(m.Task); err != nil {
+			s.cfg.Log.Error("the directory of an ended task stays", keyError, err)
 		}
 	case order.StatJails:
 		s.orderStats(l, m.Seq)
@@ -188,22 +195,15 @@ func (s *Supervisor) orderServer(l *life, m order.LaunchServer) (launched, error
 	if err != nil {
 		return launched{}, err
 	}
-	task := ""
-	if v.Scope == "task" {
-		if _, err := ids.Parse[ids.Task](string(m.Task)); err != nil {
-			return launched{}, api.Refuse(refusal.TaskUnknown, "A server of scope task needs one: %v.", err)
-		}
-		task = string(m.Task)
+	if v.Scope != "task" && m.Task != "" {
+		return launched{}, api.Refuse(refusal.BadRequest, "%s is started once for all tasks.", m.Server)
 	}
-	j, pipes, err := s.launchServer(l, kindServer, p.ID, v, func(uint32) (*jail.Workspace, string, error) {
-		w, err := s.projectWorkspace(f, p)
-		if err != nil || task == "" {
-			return w, "", err
+	j, pipes, err := s.launchServer(l, kindServer, p.ID, v, func(uint32) (room, error) {
+		if v.Scope == "task" {
+			return s.taskWorkspace(f, p, m.Task)
 		}
-		// The project's directory decides who the owner is, and nothing of it is mounted.
-		w.Dir.Close()
-		t, _, err := s.scratch(task, w.UID, w.GIDs[len(w.GIDs)-1])
-		return t, "", err
+		w, err := s.projectWorkspace(f, p)
+		return room{dir: w}, err
 	})
 	if err != nil {
 		return launched{}, err

@@ -10,7 +10,6 @@ import (
 
 	"postern/ids"
 	"postern/refusal"
-	"postern/supervisor/api"
 	"postern/supervisor/order"
 )
 
@@ -107,14 +106,7 @@ func (s *Supervisor) directoryOf(m order.Resolve) (*os.File, error) {
 		return nil, err
 	}
 	if m.Task != "" {
-		if _, err := ids.Parse[ids.Task](string(m.Task)); err != nil {
-			return nil, api.Refuse(refusal.TaskUnknown, "%v.", err)
-		}
-		dir, err := openAt(int(s.work.Fd()), string(m.Task), unix.O_DIRECTORY)
-		if errors.Is(err, os.ErrNotExist) {
-			return nil, nil
-		}
-		return dir, err
+		return s.tasks.look(m.Task, p.ID)
 	}
 	dir, _, refused := openWorkspace(p.Workspace, false)
 	if refused != nil {

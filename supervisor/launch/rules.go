@@ -191,11 +191,6 @@ func checkServer(p api.ServerParams, profiles map[string]spec.Profile) (Revision
 	if scope != "project" && scope != "task" {
 		return refuse(refusal.BadRequest, "scope is project or task, not %q.", p.Scope)
 	}
-	if scope == "task" {
-		// A bridge knows one instance for each connection. A server that was promised a
-		// directory of each task's own must not share one.
-		return refuse(refusal.RegistrationWrong, "No instance for each task is started in this version; scope is project.")
-	}
 	if credential != "none" && credential != "required" {
 		return refuse(refusal.BadRequest, "credential is none or required, not %q.", p.Credential)
 	}

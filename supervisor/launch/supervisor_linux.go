@@ -26,7 +26,8 @@ type Supervisor struct {
 	file      *factsFile
 	run       *runDir
 	store     *os.File // of packages
-	work      *os.File // of scratch directories
+	work      *os.File // of scratch directories, and of those of tasks
+	tasks     *taskDirs
 	audit     *audit
 	spawn     *spawner
 	launcher  *jail.Launcher
@@ -118,7 +119,10 @@ func open(cfg Config) (s *Supervisor, undo func(), err error) {
 		f := *at
 		stack = append(stack, func() { f.Close() })
 	}
-	if err := errors.Join(sweepPackages(s.store, s.facts), sweepWork(s.work)); err != nil {
+	if err := sweepPackages(s.store, s.facts); err != nil {
+		return nil, undo, err
+	}
+	if s.tasks, err = openTaskDirs(s.work, s.facts); err != nil {
 		return nil, undo, err
 	}
 	if s.audit, err = openAudit(filepath.Join(cfg.RootDir, auditName)); err != nil {

@@ -27,6 +27,8 @@
 //	  TokenFile{seq, task, uid}      ─────▶
 //	                                 ◀─────  TokenFileIs{seq, path} + file open for writing
 //	  TokenFileGone{task}            ─────▶
+//	                                 ◀─────  TaskDirs{tasks}               after Ready: of former authorities
+//	  TaskGone{task}                 ─────▶  its directory is removed: it only narrows
 //	  StatJails{seq}                 ─────▶
 //	                                 ◀─────  Stats{seq, rows, last}
 //	                                 ◀─────  Done{seq, code, text}
@@ -55,7 +57,8 @@ import (
 const (
 	MaxMessage   = 64 << 10
 	MaxText      = 2048
-	MaxStatsRows = 64 // rows of one Stats message
+	MaxStatsRows = 64  // rows of one Stats message
+	MaxTaskDirs  = 512 // tasks of one TaskDirs message
 )
 
 // Orders of the authority.
@@ -118,6 +121,11 @@ type (
 	TokenFileGone struct {
 		Task ids.Task `json:"task"`
 	}
+	// TaskGone tells that a task has ended: its directory is removed, and what still runs
+	// in it is ended first. It only narrows.
+	TaskGone struct {
+		Task ids.Task `json:"task"`
+	}
 	// StatJails asks for the use of every live jail.
 	StatJails struct {
 		Seq uint64 `json:"seq"`
@@ -171,6 +179,11 @@ type (
 		Replaced bool `json:"replaced,omitempty"`
 		Forced   bool `json:"forced,omitempty"` // it outlived its grace
 	}
+	// TaskDirs names tasks that have a directory from before this authority began. It
+	// comes after Ready, in as many messages as it takes.
+	TaskDirs struct {
+		Tasks []ids.Task `json:"tasks"`
+	}
 	// TokenFileIs answers TokenFile with the file, open for writing.
 	TokenFileIs struct {
 		Seq  uint64 `json:"seq"`
@@ -187,6 +200,7 @@ type (
 		Jail     ids.Jail     `json:"jail"`
 		Kind     string       `json:"kind"` // bridge, server, probe
 		Project  ids.Project  `json:"project,omitempty"`
+		Task     ids.Task     `json:"task,omitempty"` // whose directory it has
 		Revision ids.Revision `json:"revision,omitempty"`
 		Profile  string       `json:"profile"`
 		PID      int          `json:"pid"`
@@ -220,6 +234,7 @@ func (Resolve) up() string       { return "Resolve" }
 func (Retire) up() string        { return "Retire" }
 func (TokenFile) up() string     { return "TokenFile" }
 func (TokenFileGone) up() string { return "TokenFileGone" }
+func (TaskGone) up() string      { return "TaskGone" }
 func (StatJails) up() string     { return "StatJails" }
 
 func (Facts) down() string         { return "Facts" }
@@ -229,6 +244,7 @@ func (Launched) down() string      { return "Launched" }
 func (NotLaunched) down() string   { return "NotLaunched" }
 func (Resolved) down() string      { return "Resolved" }
 func (Exited) down() string        { return "Exited" }
+func (TaskDirs) down() string      { return "TaskDirs" }
 func (TokenFileIs) down() string   { return "TokenFileIs" }
 func (Stats) down() string         { return "Stats" }
 func (Done) down() string          { return "Done" }
@@ -277,6 +293,7 @@ var ups = map[string]decoder[Up]{
 	"Retire":        as(func(m Retire) Up { return m }),
 	"TokenFile":     as(func(m TokenFile) Up { return m }),
 	"TokenFileGone": as(func(m TokenFileGone) Up { return m }),
+	"TaskGone":      as(func(m TaskGone) Up { return m }),
 	"StatJails":     as(func(m StatJails) Up { return m }),
 }
 
@@ -288,6 +305,7 @@ var downs = map[string]decoder[Down]{
 	"NotLaunched":   as(func(m NotLaunched) Down { return m }),
 	"Resolved":      as(func(m Resolved) Down { return m }),
 	"Exited":        as(func(m Exited) Down { return m }),
+	"TaskDirs":      as(func(m TaskDirs) Down { return m }),
 	"TokenFileIs":   as(func(m TokenFileIs) Down { return m }),
 	"Stats":         as(func(m Stats) Down { return m }),
 	"Done":          as(func(m Done) Down { return m }),

@@ -27,13 +27,17 @@ func (w *Workers) start(s *set, m wire.Start, seen gate.Seen) {
 		return
 	}
 	if code != "" { // the gate has recorded it
-		w.tell(s, wire.NotStarted{Seq: m.Seq, Session: m.Session, Connection: m.Connection, Code: code})
+		w.tell(s, wire.NotStarted{Seq: m.Seq, Session: m.Session, Connection: m.Connection, Slot: m.Slot, Code: code})
 		return
 	}
-	inst := s.insts[m.Connection]
+	if m.Slot != w.gate.Slot(plan.At) { // the view is older than a change of the server's scope
+		refuse(refusal.Busy, "")
+		return
+	}
+	inst := s.insts[plan.At]
 	if inst == nil {
-		inst = &instance{conn: m.Connection, set: s}
-		s.insts[m.Connection] = inst
+		inst = &instance{at: plan.At, set: s}
+		s.insts[plan.At] = inst
 	}
 	if len(inst.waiting) >= wire.MaxAsked { // no honest bridge asks so often
 		refuse(refusal.Busy, "")
@@ -61,15 +65,18 @@ func (w *Workers) start(s *set, m wire.Start, seen gate.Seen) {
 	inst.stopMs, inst.idleMs = plan.StopMs, plan.IdleMs
 	inst.waiting = append(inst.waiting, m)
 	inst.data, inst.parts = nil, 0
+	if plan.At.Task != "" {
+		w.dirs[plan.At.Task] = true
+	}
 	w.ask(func(seq uint64) order.Up {
-		return order.LaunchServer{Seq: seq, Project: s.key.Project, Set: s.key.Number, Server: plan.Server, Revision: plan.Revision}
+		return order.LaunchServer{Seq: seq, Project: s.key.Project, Set: s.key.Number, Server: plan.Server, Revision: plan.Revision, Task: plan.At.Task}
 	}, func(d order.Down, fds []int) { w.serverLaunched(inst, plan.StartMs, d, fds) })
 }
 
 // notStarted refuses a call for want of its server, and records that it was refused.
 func (w *Workers) notStarted(s *set, m wire.Start, code refusal.Code, text string) {
 	w.gate.NotStarted(s.key, m, code, text)
-	w.tell(s, wire.NotStarted{Seq: m.Seq, Session: m.Session, Connection: m.Connection, Code: code, Text: clip(text)})
+	w.tell(s, wire.NotStarted{Seq: m.Seq, Session: m.Session, Connection: m.Connection, Slot: m.Slot, Code: code, Text: clip(text)})
 }
 
 func (w *Workers) serverLaunched(inst *instance, startMs int64, m order.Down, fds []int) {
@@ -80,7 +87,7 @@ func (w *Workers) serverLaunched(inst *instance, startMs int64, m order.Down, fd
 		if n, ok := m.(order.NotLaunched); ok {
 			code, text = n.Code, n.Text
 		}
-		w.log.Warn("a tool server was not started", "project", inst.set.key.Project, "connection", inst.conn, "code", code, "reason", text)
+		w.log.Warn("a tool server was not started", "project", inst.set.key.Project, "connection", inst.at.Conn, "code", code, "reason", text)
 		inst.state = instIdle
 		inst.back.failed(time.Now(), text)
 		waiting := inst.waiting
@@ -98,7 +105,7 @@ func (w *Workers) serverLaunched(inst *instance, startMs int64, m order.Down, fd
 	}
 	inst.state, inst.since = instListing, time.Now()
 	inst.waiting = nil
-	w.tell(inst.set, wire.Started{Connection: inst.conn, Instance: inst.jail, Revision: inst.revision, StartMs: startMs}, fds...)
+	w.tell(inst.set, wire.Started{Connection: inst.at.Conn, Slot: w.gate.Slot(inst.at), Instance: inst.jail, Revision: inst.revision, StartMs: startMs}, fds...)
 }
 
 // catalogue collects the parts of what an instance lists. When they are whole the
@@ -107,8 +114,8 @@ func (w *Workers) catalogue(s *set, m wire.Catalogue) error {
 	if s.probe != nil {
 		return s.probe.catalogue(w, s, m)
 	}
-	inst := s.insts[m.Connection]
-	if inst == nil || inst.jail != m.Instance || (inst.state != instListing && inst.state != instReady) {
+	inst := w.jails[m.Instance].inst
+	if inst == nil || inst.set != s || inst.at.Conn != m.Connection || inst.jail != m.Instance || (inst.state != instListing && inst.state != instReady) {
 		return nil // it has ended meanwhile
 	}
 	whole, err := inst.collect(m)
@@ -122,11 +129,11 @@ func (w *Workers) catalogue(s *set, m wire.Catalogue) error {
 	inst.data, inst.parts = nil, 0
 	if m.Error != "" {
 		inst.back.failed(time.Now(), m.Error)
-		w.log.Warn("a tool server did not list its tools", "project", s.key.Project, "connection", inst.conn, "reason", m.Error)
+		w.log.Warn("a tool server did not list its tools", "project", s.key.Project, "connection", inst.at.Conn, "reason", m.Error)
 		w.stopInstance(inst, 0)
 		return nil
 	}
-	changed, err := w.gate.Listed(inst.conn, inst.revision, data)
+	changed, err := w.gate.Listed(s.key, inst.at, inst.revision, data)
 	if err != nil {
 		inst.back.failed(time.Now(), err.Error())
 		w.stopInstance(inst, 0)
@@ -178,15 +185,15 @@ func (w *Workers) instanceGone(inst *instance, why string) {
 			inst.back.until = now // one loss is not yet a storm
 		}
 		inst.back.restarts++
-		w.log.Warn("a tool server ended", "project", inst.set.key.Project, "connection", inst.conn, "jail", jail, "how", why)
+		w.log.Warn("a tool server ended", "project", inst.set.key.Project, "connection", inst.at.Conn, "jail", jail, "how", why)
 	}
-	if w.gate.Unlisted(inst.conn) {
+	if w.gate.Unlisted(inst.set.key, inst.at) {
 		w.changed(inst.set.key.Project)
 	}
 	if !inst.set.ready {
 		return // a probe's server that ended before its bridge was ready: the bridge hears of it by the pipes
 	}
-	w.tell(inst.set, wire.Exited{Connection: inst.conn, Instance: jail, How: clip(why)})
+	w.tell(inst.set, wire.Exited{Connection: inst.at.Conn, Slot: w.gate.Slot(inst.at), Instance: jail, How: clip(why)})
 	waiting := inst.waiting
 	inst.waiting = nil
 	for _, m := range waiting {
@@ -201,8 +208,10 @@ func (w *Workers) instanceGone(inst *instance, why string) {
 func (w *Workers) Drop(project ids.Project, conn ids.Connection) {
 	for _, s := range w.sets {
 		if s.key.Project == project {
-			if inst := s.insts[conn]; inst != nil {
-				w.stopInstance(inst, 0)
+			for _, inst := range s.insts {
+				if inst.at.Conn == conn {
+					w.stopInstance(inst, 0)
+				}
 			}
 		}
 	}

@@ -34,7 +34,7 @@ func New(cfg Config) (*Workers, error) {
 	w := &Workers{
 		cfg: cfg, over: make(chan struct{}), gate: cfg.Gate, log: cfg.Log, orders: link{fd: cfg.Orders}, ep: ep, wake: wake,
 		asked: map[uint64]asked{}, jails: map[ids.Jail]owner{}, sets: map[gate.Set]*set{}, byFD: map[int]*set{},
-		listeners: map[int]ids.Project{}, fences: map[*fence]bool{}, restarts: map[gate.Set]*backoff{}, files: map[ids.Task]bool{},
+		listeners: map[int]ids.Project{}, fences: map[*fence]bool{}, restarts: map[gate.Set]*backoff{}, files: map[ids.Task]bool{}, dirs: map[ids.Task]bool{},
 		binding: binding{byUID: map[uint32]int{}, all: semaphore.NewWeighted(maxBinding)},
 	}
 	for _, fd := range []int{wake, cfg.Orders} {
@@ -238,7 +238,7 @@ func (w *Workers) admit(s *set, m wire.Admit, seen gate.Seen) {
 		return
 	}
 	var running ids.Revision
-	inst := s.insts[m.Connection]
+	inst := s.insts[w.gate.Place(s.key, m.Session, m.Connection)]
 	if inst != nil && inst.state == instReady && inst.jail == m.Instance {
 		running = inst.revision
 	}
@@ -311,8 +311,8 @@ func (w *Workers) tick(now time.Time) {
 		default:
 			w.gate.Abandon(late.Call, refusal.CallTimeout)
 			if s := w.sets[late.Set]; s != nil {
-				if inst := s.insts[late.Connection]; inst != nil {
-					w.log.Warn("a call outlived its limit; its server is ended", "call", late.Call, "connection", late.Connection)
+				if inst := s.insts[late.Place]; inst != nil {
+					w.log.Warn("a call outlived its limit; its server is ended", "call", late.Call, "connection", late.Place.Conn)
 					w.stopInstance(inst, 0)
 				}
 			}
@@ -326,6 +326,7 @@ func (w *Workers) tick(now time.Time) {
 		f.tick(w, now)
 	}
 	w.tickTokenFiles()
+	w.tickTasks()
 }
 
 func (w *Workers) tickSet(s *set, now time.Time) {
@@ -337,7 +338,7 @@ func (w *Workers) tickSet(s *set, now time.Time) {
 		w.endSet(s, "it was idle")
 	default:
 		for _, inst := range s.insts {
-			if inst.state == instReady && inst.idleMs > 0 && now.Sub(inst.used) > time.Duration(inst.idleMs)*time.Millisecond && !w.gate.Busy(s.key, inst.conn) {
+			if inst.state == instReady && inst.idleMs > 0 && now.Sub(inst.used) > time.Duration(inst.idleMs)*time.Millisecond && !w.gate.Busy(s.key, inst.at) {
 				w.stopInstance(inst, StopGrace)
 			}
 		}

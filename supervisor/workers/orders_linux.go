@@ -114,6 +114,8 @@ func (w *Workers) obey(m order.Down, fds []int) error {
 		w.answered(m.Seq, m, fds)
 	case order.Done:
 		w.answered(m.Seq, m, nil)
+	case order.TaskDirs:
+		w.taskDirs(m)
 	case order.Stats:
 		w.stats(m)
 	}

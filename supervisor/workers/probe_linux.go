@@ -46,10 +46,10 @@ func (w *Workers) Probe(ctx context.Context, server ids.Server, revision ids.Rev
 			p.over("Postern is draining")
 			return
 		}
-		s := &set{key: gate.Set{}, link: link{fd: -1}, since: time.Now(), sessions: map[ids.Session]bool{}, insts: map[ids.Connection]*instance{}, probe: p}
+		s := &set{key: gate.Set{}, link: link{fd: -1}, since: time.Now(), sessions: map[ids.Session]bool{}, insts: map[gate.Place]*instance{}, probe: p}
 		p.set = s
-		p.inst = &instance{conn: conn, server: server, revision: revision, set: s}
-		s.insts[conn] = p.inst
+		p.inst = &instance{at: gate.Place{Conn: conn}, server: server, revision: revision, set: s}
+		s.insts[p.inst.at] = p.inst
 		w.ask(func(seq uint64) order.Up {
 			return order.LaunchProbe{Seq: seq, Server: server, Revision: revision}
 		}, func(m order.Down, fds []int) { p.launched(w, m, fds) })
@@ -105,13 +105,13 @@ func (p *probe) launched(w *Workers, m order.Down, fds []int) {
 // begin hands the server to the bridge. Where it has ended already its pipes are
 // closed, and the bridge says so in its one catalogue.
 func (p *probe) begin(w *Workers, s *set) {
-	w.tell(s, wire.Started{Connection: p.inst.conn, Instance: p.jail, Revision: p.inst.revision, StartMs: p.startMs}, p.fds...)
+	w.tell(s, wire.Started{Connection: p.inst.at.Conn, Instance: p.jail, Revision: p.inst.revision, StartMs: p.startMs}, p.fds...)
 	closeAll(p.fds)
 	p.fds = nil
 }
 
 func (p *probe) catalogue(w *Workers, s *set, m wire.Catalogue) error {
-	if m.Connection != p.inst.conn || m.Instance != p.jail {
+	if m.Connection != p.inst.at.Conn || m.Instance != p.jail {
 		return errParts
 	}
 	whole, err := p.inst.collect(m)

@@ -71,7 +71,7 @@ func (w *Workers) rows(jails []order.JailRow) []Row {
 		o := w.jails[j.Jail]
 		switch {
 		case o.inst != nil:
-			r.Connection, r.State, r.Calls = o.inst.conn, instStates[o.inst.state], o.inst.calls
+			r.Connection, r.Task, r.State, r.Calls = o.inst.at.Conn, o.inst.at.Task, instStates[o.inst.state], o.inst.calls
 			r.Restarts, r.LastError = o.inst.back.restarts, o.inst.back.lastErr
 			r.Sessions = len(o.set.sessions)
 		case o.set != nil:
@@ -96,7 +96,7 @@ func (w *Workers) rows(jails []order.JailRow) []Row {
 	for _, s := range w.sets {
 		for _, inst := range s.insts {
 			if inst.state == instIdle && inst.back.lastErr != "" {
-				out = append(out, Row{JailRow: order.JailRow{Kind: "server", Project: s.key.Project, Revision: inst.revision}, Connection: inst.conn,
+				out = append(out, Row{JailRow: order.JailRow{Kind: "server", Project: s.key.Project, Task: inst.at.Task, Revision: inst.revision}, Connection: inst.at.Conn,
 					State: "down", Calls: inst.calls, Restarts: inst.back.restarts, Sessions: len(s.sessions), LastError: inst.back.lastErr})
 			}
 		}
@@ -108,8 +108,10 @@ func (w *Workers) rows(jails []order.JailRow) []Row {
 // needed. It runs on the loop.
 func (w *Workers) Down(p ids.Project, conn ids.Connection) string {
 	for _, s := range w.sets {
-		if inst := s.insts[conn]; s.key.Project == p && inst != nil && inst.state == instIdle {
-			return inst.back.lastErr
+		for _, inst := range s.insts {
+			if s.key.Project == p && inst.at.Conn == conn && inst.state == instIdle && inst.back.lastErr != "" {
+				return inst.back.lastErr
+			}
 		}
 	}
 	return ""
@@ -140,8 +142,10 @@ func (w *Workers) SetDraining() { w.draining = true }
 // because it failed. It runs on the loop.
 func (w *Workers) Held(p ids.Project, conn ids.Connection) bool {
 	for _, s := range w.sets {
-		if inst := s.insts[conn]; s.key.Project == p && inst != nil && inst.state == instIdle && time.Now().Before(inst.back.until) {
-			return true
+		for _, inst := range s.insts {
+			if s.key.Project == p && inst.at.Conn == conn && inst.state == instIdle && time.Now().Before(inst.back.until) {
+				return true
+			}
 		}
 	}
 	return false

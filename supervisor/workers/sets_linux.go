@@ -34,7 +34,7 @@ func (w *Workers) setFor(key gate.Set) (*set, refusal.Code) {
 	case back != nil && now.Before(back.until):
 		return nil, refusal.LimitStarts
 	}
-	s := &set{key: key, link: link{fd: -1}, since: now, sessions: map[ids.Session]bool{}, insts: map[ids.Connection]*instance{}}
+	s := &set{key: key, link: link{fd: -1}, since: now, sessions: map[ids.Session]bool{}, insts: map[gate.Place]*instance{}}
 	w.sets[key] = s
 	w.ask(func(seq uint64) order.Up {
 		return order.LaunchBridge{Seq: seq, Project: key.Project, Set: key.Number}

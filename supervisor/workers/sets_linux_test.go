@@ -11,6 +11,7 @@ import (
 	"postern/bridge/wire"
 	"postern/ids"
 	"postern/refusal"
+	"postern/supervisor/gate"
 	"postern/supervisor/order"
 	"postern/supervisor/registry"
 	"postern/supervisor/store"
@@ -124,7 +125,7 @@ func TestWorkers4_C121_FiftyStartsStartOneServer(t *testing.T) {
 		go func() { _, code := b.start(s, r.conn[shop], "read_rows"); codes <- code }()
 	}
 	r.settled("all wait", func() bool {
-		in := r.w.sets[b.key].insts[r.conn[shop]]
+		in := r.w.sets[b.key].insts[gate.Place{Conn: r.conn[shop]}]
 		return in != nil && len(in.waiting) == many
 	})
 	r.mu.Lock()
@@ -145,7 +146,7 @@ func TestWorkers4_C121_FiftyStartsStartOneServer(t *testing.T) {
 		other.send(wire.Start{Seq: uint64(1000 + n), Session: os_, Connection: r.conn[blog], Tool: "read_rows"})
 	}
 	r.settled("they are bounded", func() bool {
-		in := r.w.sets[other.key].insts[r.conn[blog]]
+		in := r.w.sets[other.key].insts[gate.Place{Conn: r.conn[blog]}]
 		return in != nil && len(in.waiting) == wire.MaxAsked
 	})
 }
@@ -204,7 +205,9 @@ func TestWorkers4_C122_AServerThatFailsIsHeldBack(t *testing.T) {
 	r.mu.Unlock()
 	// It works again, after the pause.
 	r.event(func() { r.onServer = nil })
-	r.settled("the pause is over", func() bool { return !time.Now().Before(r.w.sets[b.key].insts[r.conn[shop]].back.until) })
+	r.settled("the pause is over", func() bool {
+		return !time.Now().Before(r.w.sets[b.key].insts[gate.Place{Conn: r.conn[shop]}].back.until)
+	})
 	if _, code := b.start(second, r.conn[shop], "read_rows"); code != "" {
 		t.Fatalf("%q", string(code))
 	}
@@ -492,7 +495,9 @@ func TestACatalogueThatDiffersTakesTheToolAway(t *testing.T) {
 	}
 	// One that lists nothing at all, or no list, is ended.
 	for _, m := range []wire.Catalogue{{Error: "the server said nothing", Last: true}, {Data: []byte("{}"), Last: true}} {
-		r.settled("the pause is over", func() bool { return !time.Now().Before(r.w.sets[b.key].insts[r.conn[shop]].back.until) })
+		r.settled("the pause is over", func() bool {
+			return !time.Now().Before(r.w.sets[b.key].insts[gate.Place{Conn: r.conn[shop]}].back.until)
+		})
 		next, code := b.start(s, r.conn[shop], "list_dir")
 		if code != "" {
 			t.Fatal(string(code))
@@ -500,7 +505,7 @@ func TestACatalogueThatDiffersTakesTheToolAway(t *testing.T) {
 		m.Connection, m.Instance = r.conn[shop], next
 		b.send(m)
 		r.await("its end", func() bool { return r.jails[next].gone })
-		r.settled("its end is noted", func() bool { return r.w.sets[b.key].insts[r.conn[shop]].state == instIdle })
+		r.settled("its end is noted", func() bool { return r.w.sets[b.key].insts[gate.Place{Conn: r.conn[shop]}].state == instIdle })
 	}
 }
 

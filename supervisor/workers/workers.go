@@ -16,8 +16,10 @@
 //   - workers-1: Admitted is sent only after its record is durable.
 //   - workers-2: a session, an instance and a call are named only by the bridge they were handed to.
 //   - workers-3: a revocation returns only when every affected bridge has answered its fence or its wire is closed and its jail is ended.
-//   - workers-4: one bridge for each set and one instance for each connection of it; who asks while one starts waits for that one.
+//   - workers-4: one bridge for each set and one instance for each place of it; who asks while one starts waits for that one.
 //   - workers-5: the loop never waits for a bridge, a peer or posternd.
+//   - workers-6: of a server of scope task each task has its own instance, which ends with
+//     the task; then posternd is told that its directory is needed no more.
 //
 // It decides nothing: that is gate's. It starts nothing: that is posternd's.
 package workers
@@ -99,6 +101,7 @@ type Workers struct {
 	fences    map[*fence]bool
 	restarts  map[gate.Set]*backoff
 	files     map[ids.Task]bool // tasks whose token lies in a file
+	dirs      map[ids.Task]bool // tasks that have a directory
 	draining  bool
 }
 
@@ -127,7 +130,7 @@ type set struct {
 	idle     time.Time // when the last session ended; zero while there is one
 	waiting  []waitingBind
 	sessions map[ids.Session]bool
-	insts    map[ids.Connection]*instance
+	insts    map[gate.Place]*instance
 	fence    uint64 // the last one sent
 	looks    int    // calls whose paths are being looked at
 	lastErr  string
@@ -135,7 +138,7 @@ type set struct {
 
 // instance is one tool server of a set.
 type instance struct {
-	conn     ids.Connection
+	at       gate.Place
 	server   ids.Server
 	revision ids.Revision
 	jail     ids.Jail

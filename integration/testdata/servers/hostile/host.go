@@ -194,6 +194,22 @@ func (h *hostile) sys(m *rpc.Message) {
 		say(nil, fmt.Sprint("returned ", syscall.Getpid()))
 	case "signal":
 		say(syscall.Kill(a.N, syscall.SIGKILL), "signalled")
+	case "list":
+		entries, err := os.ReadDir(a.Path)
+		var names []string
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+		say(err, strings.Join(names, " "))
+	case "fds": // every descriptor, and what is read by going through it
+		var got []string
+		for fd := range 256 {
+			if target, err := os.Readlink(fmt.Sprint("/proc/self/fd/", fd)); err == nil {
+				b, err := os.ReadFile(fmt.Sprint("/proc/self/fd/", fd, "/", a.Path))
+				got = append(got, fmt.Sprintf("%d %s %q %v", fd, target, b, err != nil))
+			}
+		}
+		say(nil, strings.Join(got, "\n"))
 	case "procs":
 		names, err := filepath.Glob("/proc/[0-9]*")
 		say(err, strings.Join(names, " "))
