@@ -285,15 +285,21 @@ var ErrTooLong = errors.New("message exceeds the wire's limit")
 var verbatim = jsontext.PreserveRawStrings(true)
 
 // EncodeUp returns m as one datagram, appended to buf.
-func EncodeUp(buf []byte, m Up) ([]byte, error) { return encode(buf, m.up(), m) }
+func EncodeUp(buf []byte, m Up) ([]byte, error) { return encode(buf, m.up(), m, fastUp) }
 
 // EncodeDown returns m as one datagram, appended to buf.
-func EncodeDown(buf []byte, m Down) ([]byte, error) { return encode(buf, m.down(), m) }
+func EncodeDown(buf []byte, m Down) ([]byte, error) { return encode(buf, m.down(), m, fastDown) }
 
-func encode(buf []byte, name string, m any) ([]byte, error) {
+func encode[M any](buf []byte, name string, m M, fast func([]byte, M) ([]byte, bool)) ([]byte, error) {
 	start := len(buf)
 	buf = append(buf, name...)
 	buf = append(buf, ' ')
+	if b, ok := fast(buf, m); ok {
+		if len(b)-start > MaxMessage {
+			return buf[:start], fmt.Errorf("encode %s: %w", name, ErrTooLong)
+		}
+		return b, nil
+	}
 	raw, err := json.Marshal(m, verbatim)
 	if err != nil {
 		return buf[:start], fmt.Errorf("encode %s: %w", name, err)
@@ -313,6 +319,14 @@ func split(b []byte) (string, []byte, error) {
 		return "", nil, fmt.Errorf("message without a body: %.32q", b)
 	}
 	return string(name), raw, nil
+}
+
+// decodeFast is decode for a message that is nearly always of the form that scan reads.
+func decodeFast[M any](raw []byte, scan func([]byte) (M, bool)) (M, error) {
+	if m, ok := scan(raw); ok {
+		return m, nil
+	}
+	return decode[M](raw)
 }
 
 func decode[M any](raw []byte) (m M, err error) {
@@ -337,9 +351,9 @@ func DecodeUp(b []byte) (Up, error) {
 	case "Catalogue":
 		m, err = decode[Catalogue](raw)
 	case "Admit":
-		m, err = decode[Admit](raw)
+		m, err = decodeFast(raw, scanAdmit)
 	case "Ended":
-		m, err = decode[Ended](raw)
+		m, err = decodeFast(raw, scanEnded)
 	case "SessionEnded":
 		m, err = decode[SessionEnded](raw)
 	case "Denied":
@@ -379,7 +393,7 @@ func DecodeDown(b []byte) (Down, error) {
 	case "Exited":
 		m, err = decode[Exited](raw)
 	case "Admitted":
-		m, err = decode[Admitted](raw)
+		m, err = decodeFast(raw, scanAdmitted)
 	case "Refused":
 		m, err = decode[Refused](raw)
 	case "Cancel":
