@@ -231,8 +231,10 @@ func TestEveryDependencyHasItsRow(t *testing.T) {
 	rows := column(section(t, doc, "## Debian packages"))
 	missing(t, "docs/dependencies.md, Debian packages", debian, rows)
 	missing(t, "scripts/deps", rows, debian)
-	for _, m := range regexp.MustCompile(`(?m)^    "(@[^"]+)": "[0-9]`).FindAllStringSubmatch(page(t, "integration/testdata/npm/package.json"), -1) {
-		npm = append(npm, m[1])
+	for _, set := range []string{"npm", "clients"} {
+		for _, m := range regexp.MustCompile(`(?m)^    "([^"]+)": "[0-9]`).FindAllStringSubmatch(page(t, "integration/testdata/"+set+"/package.json"), -1) {
+			npm = append(npm, m[1])
+		}
 	}
 	rows = column(section(t, doc, "## npm packages"))
 	missing(t, "docs/dependencies.md, npm packages", npm, rows)
