@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"encoding/json"
 	"fmt"
 	"go/ast"
 	"io/fs"
@@ -134,6 +135,37 @@ func TestTheMapIsTheTree(t *testing.T) {
 		if says := strings.TrimSpace(cells[3]) == "yes"; says != slices.Contains(pure, pkg) && pkg != "package" && !strings.HasPrefix(pkg, "-") {
 			t.Errorf("docs/architecture.md says of %s that it is pure: %v", pkg, says)
 		}
+	}
+}
+
+// TestC11_TheHookOfTheDocumentIsOne: the example is a settings file, its hook is asked
+// about every tool, and its command is one that answers as a hook.
+func TestC11_TheHookOfTheDocumentIsOne(t *testing.T) {
+	var settings struct {
+		Hooks map[string][]struct {
+			Matcher string
+			Hooks   []struct {
+				Type, Command string
+				Timeout       int
+			}
+		}
+	}
+	found := false
+	for _, b := range blocks(page(t, "docs/runtime-authors.md")) {
+		if !strings.Contains(b, "PreToolUse") {
+			continue
+		}
+		found = true
+		if err := json.Unmarshal([]byte(b), &settings); err != nil {
+			t.Fatalf("%v in %s", err, b)
+		}
+	}
+	pre := settings.Hooks["PreToolUse"]
+	if !found || len(pre) != 1 || pre[0].Matcher != "*" || len(pre[0].Hooks) != 1 || pre[0].Hooks[0].Type != "command" || pre[0].Hooks[0].Timeout < 20 {
+		t.Fatalf("no hook that is asked about every tool: %+v", settings)
+	}
+	if got := pre[0].Hooks[0].Command; !strings.HasPrefix(got, "postern check --hook claude --project ") {
+		t.Errorf("the hook runs %q", got)
 	}
 }
 

@@ -62,7 +62,7 @@ var mayImport = map[string][]string{
 	"cmd/postern-authority": {"supervisor/control", "supervisor/gate", "supervisor/workers", "supervisor/registry", "supervisor/activity", "supervisor/store", "supervisor/peer", "supervisor/token", "supervisor/order", "supervisor/api", "policy", "policy/access", "policy/class", "profiles"},
 	"cmd/postern-bridge":    {"bridge"},
 	"cmd/postern-jail":      {"jail/stage", "jail/spec"},
-	"cmd/postern":           {"supervisor/client", "supervisor/api", "profiles"},
+	"cmd/postern":           {"supervisor/client", "supervisor/api", "policy/class", "profiles"},
 }
 
 // everyones packages are pure tables that any package may import.
@@ -83,7 +83,7 @@ var outside = map[string][]string{
 	"github.com/opencontainers/cgroups":      {"integration/oracle"},
 	"github.com/mark3labs/mcp-go":            {"integration/*"},
 	"github.com/modelcontextprotocol/go-sdk": {"integration/*"},
-	"github.com/go-json-experiment/json":     {"bridge/mcp", "bridge/wire", "supervisor/order", "supervisor/api", "jail/spec", "supervisor/workers", "supervisor/launch", "supervisor/registry", "supervisor/activity", "supervisor/control", "integration/*"}, // strict, wherever a peer's or a file's JSON is read
+	"github.com/go-json-experiment/json":     {"bridge/mcp", "bridge/wire", "supervisor/order", "supervisor/api", "jail/spec", "supervisor/workers", "supervisor/launch", "supervisor/registry", "supervisor/activity", "supervisor/control", "cmd/postern", "integration/*"}, // strict, wherever a peer's or a file's JSON is read
 	"github.com/hashicorp/go-hclog":          {"cmd/*", "supervisor/launch", "supervisor/gate", "supervisor/workers", "supervisor/control"},
 	"github.com/ncruces/go-sqlite3":          {"supervisor/store"},
 	"github.com/spf13/cobra":                 {"cmd/postern"},

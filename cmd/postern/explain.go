@@ -69,6 +69,9 @@ func explainTable(t *table, r api.ExplainResult) {
 	if r.Server != "" {
 		name = r.Server + "." + r.Tool
 	}
+	if r.Native {
+		name += " (a runtime's own tool)"
+	}
 	t.row("tool", name)
 	if r.Served != "" && r.Served != r.Tool {
 		t.row("served as", r.Served)
@@ -122,7 +125,7 @@ Runtimes' own tools, which ask with postern check, are listed with --native.`}
 			t.line("")
 			t.row("SERVER", "TOOL", "SERVED AS", "STATE", "CODE", "TIER", "CLASSES", "REASON")
 			for _, x := range r.Rows {
-				t.row(cmp.Or(x.Server, x.Kind), x.Tool, x.Served, x.State, x.Code, x.Tier, list(x.Classes), sentence(x.Reason))
+				t.row(cmp.Or(x.Server, list(x.Runtimes), x.Kind), x.Tool, x.Served, x.State, x.Code, x.Tier, list(x.Classes), sentence(x.Reason))
 			}
 		})
 	}

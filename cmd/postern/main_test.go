@@ -72,7 +72,7 @@ var strict = map[api.Action]func(raw []byte) error{
 	api.ConnectionRevoke: as[api.ConnectionParams], api.ConnectionAccept: as[api.ConnectionParams], api.ConnectionEnable: as[api.ConnectionParams], api.ConnectionDisable: as[api.ConnectionParams],
 	api.TaskNew: as[api.TaskNewParams], api.TaskToken: as[api.TaskParams], api.TaskList: as[api.ProjectParams], api.TaskShow: as[api.TaskParams], api.TaskRevoke: as[api.TaskParams],
 	api.Ps: as[api.ProjectParams], api.Activity: as[api.ActivityParams],
-	api.Explain: as[api.ExplainParams], api.Capabilities: as[api.CapabilitiesParams], api.ActivityShow: as[api.RecordParams],
+	api.Explain: as[api.ExplainParams], api.Capabilities: as[api.CapabilitiesParams], api.ActivityShow: as[api.RecordParams], api.Check: as[api.CheckParams],
 }
 
 func as[P any](raw []byte) error {
@@ -230,7 +230,7 @@ var commands = map[api.Action][]string{
 	api.ConnectionEnable: {"connection", "enable", "demo", "fs"}, api.ConnectionDisable: {"connection", "disable", "demo", "fs"},
 	api.TaskNew: {"task", "new", "--project", "demo", "--for-uid", "1000", "--token-file"}, api.TaskToken: {"task", "token", "t", "--token-file"}, api.TaskList: {"task", "list"},
 	api.TaskShow: {"task", "show", "t"}, api.TaskRevoke: {"task", "revoke", "t"}, api.Ps: {"ps"}, api.Activity: {"activity"},
-	api.Explain: {"explain", "--task", "t", "read"}, api.Capabilities: {"capabilities", "--project", "demo"}, api.ActivityShow: {"activity", "show", "cal_1"},
+	api.Explain: {"explain", "--task", "t", "read"}, api.Capabilities: {"capabilities", "--project", "demo"}, api.ActivityShow: {"activity", "show", "cal_1"}, api.Check: {"check", "--task", "t", "WebFetch"},
 	api.Status: {"doctor"}, api.RootStatus: {"doctor"},
 }
 
@@ -255,7 +255,9 @@ func TestCLI1_OneDocumentWhateverHappens(t *testing.T) {
 			t.Errorf("no command asks %s", action)
 		}
 	}
-	answers[api.Explain] = []string{`{"result":{"allowed":true}}`} // else it ends with 65, after its document
+	for _, asks := range []api.Action{api.Explain, api.Check} { // else they end with 65, after their document
+		answers[asks] = []string{`{"result":{"allowed":true}}`}
+	}
 	f, stop, err := serveFake(dir, answers)
 	if err != nil {
 		t.Fatal(err)

@@ -18,7 +18,7 @@ const (
 // Folder turns a flood of denials into few records with counts. It belongs to
 // the one writer.
 type Folder struct {
-	sessions map[ids.Session]*folding
+	sessions map[string]*folding
 }
 
 type folding struct {
@@ -40,16 +40,20 @@ type folded struct {
 // written few, else as one more count of the record like it, else of the
 // session's record for everything that came too fast. r.At is the moment. Keys
 // are bounded by DenialsEach and the closed table of codes.
-func (f *Folder) Deny(b *store.Batch, r *Record) {
+func (f *Folder) Deny(b *store.Batch, r *Record) { f.DenyAs(string(r.Session), b, r) }
+
+// DenyAs is Deny for what belongs to no session: it is folded with its like under a
+// key of the caller's, as a session's are.
+func (f *Folder) DenyAs(key string, b *store.Batch, r *Record) {
 	now := time.Unix(0, r.At)
 	r.Tool, r.RequestID = Shown(r.Tool, MaxTool), Shown(r.RequestID, MaxRequestID)
 	if f.sessions == nil || len(f.sessions) > maxSessions {
-		f.sessions = map[ids.Session]*folding{}
+		f.sessions = map[string]*folding{}
 	}
-	s := f.sessions[r.Session]
+	s := f.sessions[key]
 	if s == nil || now.Sub(s.since) >= DenialWindow || now.Before(s.since) {
 		s = &folding{since: now, last: map[foldKey]*folded{}}
-		f.sessions[r.Session] = s
+		f.sessions[key] = s
 	}
 	k := foldKey{r.Tool, r.Code}
 	if s.written >= DenialsEach {
@@ -73,4 +77,4 @@ func (f *Folder) Deny(b *store.Batch, r *Record) {
 }
 
 // Forget drops what is known of a session that ended.
-func (f *Folder) Forget(s ids.Session) { delete(f.sessions, s) }
+func (f *Folder) Forget(s ids.Session) { delete(f.sessions, string(s)) }

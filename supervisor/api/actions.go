@@ -44,6 +44,7 @@ const (
 	TaskRevoke        Action = "task.revoke"           // TaskParams → RevokeResult
 	Explain           Action = "explain"               // ExplainParams → ExplainResult
 	Capabilities      Action = "capabilities"          // CapabilitiesParams → CapabilitiesResult
+	Check             Action = "check"                 // CheckParams → CheckResult
 	ActivityShow      Action = "activity.show"         // RecordParams → RecordResult
 	Ps                Action = "ps"                    // ProjectParams → PsResult
 	Activity          Action = "activity"              // ActivityParams → ActivityResult; a follow sends ActivityRow events, an export its lines
@@ -59,7 +60,7 @@ var served = map[Action]Socket{
 	ConnectionAdd: ControlSocket, ConnectionList: ControlSocket, ConnectionShow: ControlSocket, ConnectionGrant: ControlSocket, ConnectionRevoke: ControlSocket,
 	ConnectionAccept: ControlSocket, ConnectionEnable: ControlSocket, ConnectionDisable: ControlSocket,
 	TaskNew: ControlSocket, TaskToken: ControlSocket, TaskList: ControlSocket, TaskShow: ControlSocket, TaskRevoke: ControlSocket,
-	Explain: ControlSocket, Capabilities: ControlSocket, ActivityShow: ControlSocket,
+	Explain: ControlSocket, Check: ControlSocket, Capabilities: ControlSocket, ActivityShow: ControlSocket,
 	Ps: ControlSocket, Activity: ControlSocket,
 }
 

@@ -17,6 +17,18 @@ type (
 		AskerParams
 		Native bool `json:"native,omitzero"` // runtimes' own tools too
 	}
+	// CheckParams asks about a runtime's own tool. Paths are its path arguments, absolute
+	// or relative to the workspace.
+	CheckParams struct {
+		Task       string   `json:"task,omitempty"`
+		Project    string   `json:"project,omitempty"` // the caller's own task there
+		Tool       string   `json:"tool"`
+		Paths      []string `json:"paths,omitempty"`
+		Unjudged   bool     `json:"unjudged,omitzero"` // a path argument is no path
+		RequestID  string   `json:"request_id,omitempty"`
+		ArgsDigest string   `json:"args_digest,omitempty"`
+		ArgsSize   int64    `json:"args_size,omitzero"`
+	}
 	RecordParams struct {
 		Record string `json:"record"` // a call's id, or a record's cursor
 	}
@@ -47,6 +59,7 @@ type (
 		Tool       string       `json:"tool"`
 		Server     string       `json:"server,omitempty"`
 		Served     string       `json:"served,omitempty"`
+		Native     bool         `json:"native,omitzero"` // a runtime's own tool
 		Connection string       `json:"connection,omitempty"`
 		Allowed    bool         `json:"allowed"`
 		Code       string       `json:"code,omitempty"`
@@ -57,6 +70,14 @@ type (
 		Reason     string       `json:"reason,omitempty"`
 		Facts      uint64       `json:"facts"` // the version of the root facts
 		Rules      []RuleResult `json:"rules"`
+	}
+	CheckResult struct {
+		Task    string   `json:"task"`
+		Tool    string   `json:"tool"`
+		Allowed bool     `json:"allowed"`
+		Code    string   `json:"code,omitempty"`
+		Also    []string `json:"also,omitempty"` // every other rule that denies
+		Refusal *Refusal `json:"refusal,omitempty"`
 	}
 	CapabilityRow struct {
 		Kind       string   `json:"kind"` // tool, prompt, resource, server or native
@@ -70,6 +91,7 @@ type (
 		Classes    []string `json:"classes,omitempty"`
 		ClassesBy  string   `json:"class_source,omitempty"`
 		Tier       string   `json:"tier,omitempty"`
+		Runtimes   []string `json:"runtimes,omitempty"` // that have a native tool
 	}
 	CapabilitiesResult struct {
 		AskerResult

@@ -50,7 +50,7 @@ func New(c Config) *Server {
 		api.ServerProbe: a.serverProbe, api.ServerCatalogue: a.serverCatalogue,
 		api.ConnectionAdd: a.connectionAdd, api.ConnectionList: a.connectionList, api.ConnectionShow: a.connectionShow, api.ConnectionGrant: a.connectionGrant,
 		api.ConnectionRevoke: a.connectionRevoke, api.ConnectionAccept: a.connectionAccept, api.ConnectionEnable: a.connectionEnable, api.ConnectionDisable: a.connectionDisable,
-		api.Explain: a.explain, api.Capabilities: a.capabilities, api.ActivityShow: a.activityShow,
+		api.Explain: a.explain, api.Check: a.check, api.Capabilities: a.capabilities, api.ActivityShow: a.activityShow,
 		api.TaskNew: a.taskNew, api.TaskToken: a.taskToken, api.TaskList: a.taskList, api.TaskShow: a.taskShow, api.TaskRevoke: a.taskRevoke,
 	}}
 }

@@ -9,6 +9,7 @@ import (
 
 	"postern/policy"
 	"postern/policy/access"
+	"postern/policy/class"
 	"postern/refusal"
 	"postern/supervisor/api"
 	"postern/supervisor/gate"
@@ -81,7 +82,14 @@ func (a *actions) explain(ctx context.Context, c *Call) (any, error) {
 			return err
 		}
 		n := gate.Named{Tool: p.Tool, Served: p.Tool}
-		switch found := a.Gate.Find(t, p.Tool); len(found) {
+		found := a.Gate.Find(t, p.Tool)
+		if _, _, native := class.OfNative(p.Tool); native && len(found) == 0 {
+			e := a.Gate.ExplainNative(t, p.Tool)
+			out = explained(&e, gate.StandingOf(&e, gate.Health{}))
+			out.AskerResult, out.Native, out.Facts = askerResult(t, proj), true, a.reg.Root().Version
+			return nil
+		}
+		switch len(found) {
 		case 0: // a name of nobody's is explained like any other
 		case 1:
 			n = found[0]
@@ -162,6 +170,14 @@ func (a *actions) capabilities(ctx context.Context, c *Call) (any, error) {
 		}
 		if a.role(c.Who, proj.ID) != "" { // whoever may look at catalogues sees what could be connected
 			out.Rows = append(out.Rows, a.unconnected(proj)...)
+		}
+		if p.Native {
+			for _, n := range class.Natives() {
+				e := a.Gate.ExplainNative(t, n.Name)
+				row := capabilityRow(gate.Named{Tool: n.Name}, &e, gate.StandingOf(&e, gate.Health{}))
+				row.Kind, row.Runtimes = "native", n.Runtimes
+				out.Rows = append(out.Rows, row)
+			}
 		}
 		return nil
 	})

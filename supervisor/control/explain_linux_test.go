@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"postern/ids"
+	"postern/policy/class"
 	"postern/refusal"
 	"postern/supervisor/api"
 	"postern/supervisor/order"
@@ -179,5 +180,38 @@ func TestA6_ADenialIsExplainedFromItsRecord(t *testing.T) {
 		if _, code := r.as(other).ask(api.ActivityShow, api.RecordParams{Record: name}); code != refusal.NotFound {
 			t.Errorf("%q to somebody else: %q", name, string(code))
 		}
+	}
+}
+
+func TestC10_NativeToolsAreListedWithTheirState(t *testing.T) {
+	r := newRig(t)
+	task, c := r.newTask(alice), r.as(owner)
+	ask := api.CapabilitiesParams{AskerParams: api.AskerParams{Task: string(task)}}
+	count := func(p api.CapabilitiesParams) map[string]api.CapabilityRow {
+		out := map[string]api.CapabilityRow{}
+		for _, x := range must[api.CapabilitiesResult](c, api.Capabilities, p).Rows {
+			if x.Kind == "native" {
+				out[x.Tool] = x
+			}
+		}
+		return out
+	}
+	if n := count(ask); len(n) != 0 {
+		t.Errorf("unasked: %v", n)
+	}
+	ask.Native = true
+	n := count(ask)
+	for _, known := range class.Natives() {
+		x := n[known.Name]
+		if x.State == "" || x.State != "visible" && x.Reason == "" || len(x.Runtimes) == 0 {
+			t.Errorf("%s: %+v", known.Name, x)
+		}
+		e := must[api.ExplainResult](c, api.Explain, forTask(task, known.Name))
+		if e.Native && (e.State != x.State || e.Code != x.Code) {
+			t.Errorf("%s is explained as %s, %s and listed as %s, %s", known.Name, e.State, e.Code, x.State, x.Code)
+		}
+	}
+	if n["Bash"].State != "denied(policy)" || n["WebFetch"].State != "visible" {
+		t.Errorf("%+v, %+v", n["Bash"], n["WebFetch"])
 	}
 }

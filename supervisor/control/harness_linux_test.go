@@ -331,6 +331,12 @@ func (r *rig) posternd() {
 			fd, _ := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
 			f.Close()
 			r.say(order.TokenFileIs{Seq: m.Seq, Path: f.Name()}, fd)
+		case order.Resolve:
+			inside := true
+			for _, p := range m.Paths {
+				inside = inside && (p == "/workspace" || strings.HasPrefix(p, "/workspace/")) && !strings.Contains(p, "..")
+			}
+			r.say(order.Resolved{Seq: m.Seq, Inside: inside})
 		case order.Retire:
 			r.say(order.Done{Seq: m.Seq})
 		case order.StatJails:

@@ -102,6 +102,8 @@ func TestControl1_WhoMayWhat(t *testing.T) {
 		{api.Explain, api.ExplainParams{AskerParams: api.AskerParams{Project: "blog"}, Tool: "read_rows"}, [7]refusal.Code{ok, ok, gone, gone, gone, ok, gone}},
 		{api.Capabilities, api.CapabilitiesParams{AskerParams: api.AskerParams{Task: string(alices)}}, [7]refusal.Code{ok, ok, what, ok, what, ok, what}},
 		{api.Capabilities, api.CapabilitiesParams{AskerParams: api.AskerParams{Project: "shop"}}, [7]refusal.Code{ok, ok, ok, ok, gone, ok, gone}},
+		{api.Check, api.CheckParams{Task: string(alices), Tool: "WebFetch"}, [7]refusal.Code{ok, ok, what, what, what, ok, what}},
+		{api.Check, api.CheckParams{Project: "shop", Tool: "WebFetch"}, [7]refusal.Code{what, ok, what, what, gone, what, gone}},
 		{api.ActivityShow, api.RecordParams{Record: string(call)}, [7]refusal.Code{ok, ok, away, ok, away, away, away}},
 		{api.TaskRevoke, api.TaskParams{Task: string(alices)}, [7]refusal.Code{ok, ok, what, no, what, ok, what}},
 		{api.TaskRevoke, api.TaskParams{Task: string(bobs)}, [7]refusal.Code{ok, ok, ok, no, what, ok, what}},

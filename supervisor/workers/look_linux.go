@@ -1,6 +1,8 @@
 package workers
 
 import (
+	"context"
+
 	"postern/bridge/wire"
 	"postern/refusal"
 	"postern/supervisor/gate"
@@ -32,4 +34,36 @@ func (w *Workers) look(s *set, a *gate.Ask, then func(gate.Seen)) {
 			then(seen)
 		}
 	})
+}
+
+// Look asks posternd where the paths of a check lie, for a goroutine other than the
+// loop's. Who gets no answer in time is told that nobody could look.
+func (w *Workers) Look(ctx context.Context, a *gate.Ask) (gate.Seen, error) {
+	done := make(chan gate.Seen, 1)
+	if err := w.Do(ctx, func() {
+		if w.looks >= MaxLooks {
+			done <- gate.Seen{Asked: true, Code: refusal.Busy}
+			return
+		}
+		w.looks++
+		w.askFor(LookWait, func(seq uint64) order.Up {
+			return order.Resolve{Seq: seq, Project: a.Project, Task: a.Task, Paths: a.Paths}
+		}, func(m order.Down, fds []int) {
+			closeAll(fds)
+			w.looks--
+			seen := gate.Seen{Asked: true, Code: refusal.Busy}
+			if r, ok := m.(order.Resolved); ok {
+				seen.Inside, seen.Code = r.Inside, r.Code
+			}
+			done <- seen
+		})
+	}); err != nil {
+		return gate.Seen{}, err
+	}
+	select {
+	case seen := <-done:
+		return seen, nil
+	case <-w.over:
+		return gate.Seen{}, refusal.Draining
+	}
 }
