@@ -76,7 +76,7 @@ type Launcher struct {
 
 	mu      sync.Mutex
 	live    map[string]*Process // by name; nil while it is being launched
-	filters map[string][][]byte // by digest of the profile
+	filters map[string][][]byte // by the profile's canonical form
 	closed  bool
 }
 
@@ -173,15 +173,16 @@ func CheckProfile(p spec.Profile) error {
 
 // programs returns the compiled filters of p.
 func (l *Launcher) programs(p spec.Profile) ([][]byte, error) {
-	// The digest is taken here and not from the profile: a wrong one would
-	// lend another profile's filter.
-	digest, err := spec.DigestOf(p)
+	// The profile's own digest is not asked: a wrong one would lend another profile's
+	// filter.
+	raw, err := spec.Canonical(p)
 	if err != nil {
 		return nil, err
 	}
+	key := string(raw)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if have, ok := l.filters[digest]; ok {
+	if have, ok := l.filters[key]; ok {
 		return have, nil
 	}
 	made, err := seccomp.Compile(p)
@@ -191,7 +192,7 @@ func (l *Launcher) programs(p spec.Profile) ([][]byte, error) {
 	if len(l.filters) >= maxFilters {
 		clear(l.filters)
 	}
-	l.filters[digest] = made
+	l.filters[key] = made
 	return made, nil
 }
 

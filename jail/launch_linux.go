@@ -102,7 +102,9 @@ func (l *Launcher) Launch(r Request) (*Process, error) {
 	}
 	lap("+mounts")
 	attr := &os.ProcAttr{
-		Dir: "/", Env: []string{}, Files: files, // never nil: nil would inherit ours
+		// One thread builds a jail. Told so, the runtime starts fewer, which would count
+		// against the limits of a jail that forks. The program has an environment of its own.
+		Dir: "/", Env: []string{"GOMAXPROCS=1"}, Files: files,
 		Sys: &syscall.SysProcAttr{
 			Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS,
 		},

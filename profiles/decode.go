@@ -2,6 +2,8 @@ package profiles
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -49,9 +51,13 @@ func Decode(file string, raw []byte) (spec.Profile, error) {
 		}
 		return spec.Profile{}, errors.Join(all...)
 	}
-	var err error
-	p.Digest, err = spec.DigestOf(p)
-	return p, err
+	canonical, err := spec.Canonical(p)
+	if err != nil {
+		return spec.Profile{}, err
+	}
+	sum := sha256.Sum256(canonical)
+	p.Digest = hex.EncodeToString(sum[:])
+	return p, nil
 }
 
 func (d *decoder) decode(raw []byte) spec.Profile {

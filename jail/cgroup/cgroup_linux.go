@@ -130,7 +130,9 @@ func open(mode Mode, parent string) (*Tree, error) {
 		t.unified = filepath.Join(mountpoint, "unified")
 	}
 	for _, c := range v1Controllers {
-		if dir := filepath.Join(mountpoint, c); exists(filepath.Join(dir, "cgroup.procs")) {
+		// cpu and cpuacct are often one hierarchy under two links: what is compared
+		// later is the directory itself.
+		if dir, err := filepath.EvalSymlinks(filepath.Join(mountpoint, c)); err == nil && exists(filepath.Join(dir, "cgroup.procs")) {
 			t.v1[c] = dir
 		}
 	}
@@ -174,12 +176,8 @@ func (t *Tree) parents() []string {
 	return dirs
 }
 
-// appendNew adds root/rel unless the same directory is there by another name:
-// cpu and cpuacct are often one hierarchy under two links.
+// appendNew adds root/rel unless it is there: two controllers may share a hierarchy.
 func appendNew(dirs []string, root, rel string) []string {
-	if real, err := filepath.EvalSymlinks(root); err == nil {
-		root = real
-	}
 	if dir := filepath.Join(root, rel); !slices.Contains(dirs, dir) {
 		dirs = append(dirs, dir)
 	}

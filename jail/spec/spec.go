@@ -11,15 +11,14 @@
 //     or trailing bytes is refused; nothing is guessed.
 //   - spec-2: a profile that Validate accepts names only clean absolute paths,
 //     none of which lies inside another mount of the jail.
-//   - spec-3: the digest covers every field that changes what a jail may do.
+//   - spec-3: the canonical form of a profile, of which its digest is taken, covers every
+//     field that changes what a jail may do.
 //
 // It is not the decoder of profile files (profiles) and it touches no kernel
 // (jail, jail/stage).
 package spec
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"strconv"
 	"time"
@@ -44,7 +43,8 @@ const (
 type Profile struct {
 	// Name is [a-z][a-z0-9-]{0,31}.
 	Name string `json:"name"`
-	// Digest is DigestOf the profile; it is part of a server's revision.
+	// Digest is the SHA-256 of the Canonical profile, in lower-case hexadecimal; it is
+	// part of a server's revision.
 	Digest string `json:"-"`
 	// NeverRegister keeps a profile for Postern's own programs: no server may name it.
 	NeverRegister bool `json:"never_register"`
@@ -197,17 +197,16 @@ func (l Limits) Within(p Limits) (Limits, error) {
 	return l, nil
 }
 
-// DigestOf returns the SHA-256, in lower-case hexadecimal, of p's canonical
-// JSON without its Digest: fields in the order of this file, names of the
-// environment sorted, durations in nanoseconds.
-func DigestOf(p Profile) (string, error) {
+// Canonical returns p's canonical JSON without its Digest: fields in the order of this
+// file, names of the environment sorted, durations in nanoseconds. Whoever wants the
+// digest hashes it; postern-jail does not, and links no hash.
+func Canonical(p Profile) ([]byte, error) {
 	raw, err := json.Marshal(p, json.Deterministic(true), json.FormatNilSliceAsNull(false),
 		json.WithMarshalers(json.MarshalFunc(func(d time.Duration) ([]byte, error) {
 			return strconv.AppendInt(nil, int64(d), 10), nil
 		})))
 	if err != nil {
-		return "", fmt.Errorf("canonical form of profile %q: %w", p.Name, err)
+		return nil, fmt.Errorf("canonical form of profile %q: %w", p.Name, err)
 	}
-	sum := sha256.Sum256(raw)
-	return hex.EncodeToString(sum[:]), nil
+	return raw, nil
 }
