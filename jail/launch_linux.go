@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"postern/jail/cgroup"
-	"postern/jail/rootfs"
 	"postern/jail/spec"
 )
 
@@ -48,8 +47,13 @@ func (l *Launcher) Launch(r Request) (*Process, error) {
 	making.Go(func() { b.doc.Filters, filtersErr = l.programs(r.Profile); lap("+(filters)") })
 	making.Go(func() { p.release, heldErr = l.held.occupy(r.Workspace); lap("+(names)") })
 	mounting.Go(func() { mountsErr = b.mounts(r); lap("+(mounts)") })
+	made := make(chan struct{})
+	go func() {
+		making.Wait()
+		close(made)
+	}()
 	undo = append(undo, func() {
-		if making.Wait(); p.release != nil {
+		if <-made; p.release != nil {
 			p.release()
 		}
 	})
@@ -112,9 +116,38 @@ func (l *Launcher) Launch(r Request) (*Process, error) {
 	if fd, ok := p.group.FD(); ok {
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, fd
 	}
+	send := func() error {
+		switch <-made; {
+		case filtersErr != nil:
+			return failed("filters", filtersErr)
+		case heldErr != nil:
+			return failed("protect", heldErr)
+		}
+		raw, err := b.doc.Encode()
+		if err == nil {
+			_, err = documentW.Write(raw) // never blocks: a pipe holds more
+		}
+		if err != nil {
+			return failed("document", err)
+		}
+		return nil
+	}
 	var startErr error
-	joined := false
+	joined, sent := false, false
 	err = l.onThread(func(home *cgroup.Home) {
+		// A process that is born in its groups need not wait for the document, where
+		// that is ready: it finds it, and is not in the hands of the scheduler again.
+		// The thread never waits for it, because every launch waits for the thread.
+		if home != nil {
+			select {
+			case <-made:
+				if startErr = send(); startErr != nil {
+					return
+				}
+				sent = true
+			default:
+			}
+		}
 		start := func() (err error) {
 			lap("+enter")
 			p.process, err = os.StartProcess(l.init, []string{"postern-jail"}, attr)
@@ -131,6 +164,9 @@ func (l *Launcher) Launch(r Request) (*Process, error) {
 		return nil, failed("clone", err)
 	}
 	if startErr != nil {
+		if step := (*StepError)(nil); errors.As(startErr, &step) {
+			return nil, step
+		}
 		return nil, failed("clone", startErr)
 	}
 	undo = append(undo, func() {
@@ -145,19 +181,10 @@ func (l *Launcher) Launch(r Request) (*Process, error) {
 			return nil, failed("join", err)
 		}
 	}
-	making.Wait()
-	switch {
-	case filtersErr != nil:
-		return nil, failed("filters", filtersErr)
-	case heldErr != nil:
-		return nil, failed("protect", heldErr)
-	}
-	raw, err := b.doc.Encode()
-	if err != nil {
-		return nil, failed("document", err)
-	}
-	if _, err := documentW.Write(raw); err != nil {
-		return nil, failed("document", err)
+	if !sent {
+		if err := send(); err != nil {
+			return nil, err
+		}
 	}
 	lap("+write")
 	if err := await(failureR); err != nil {
@@ -236,110 +263,4 @@ func await(f *os.File) error {
 		return failed("report", err)
 	}
 	return &StepError{Step: report.Step, Why: report.Why, Errno: syscall.Errno(report.Errno)}
-}
-
-// document says everything but the descriptors' numbers and the filters.
-func document(r Request) spec.Document {
-	d := spec.Document{
-		UID: r.UID, GID: r.GID, Argv: r.Argv, Env: r.Env, Dir: r.Dir, Fork: r.Profile.Fork,
-		Binds: r.Profile.Binds, Links: r.Profile.Links,
-		Devices: r.Profile.Devices, Proc: r.Profile.Proc, Loopback: r.Profile.Loopback,
-		Limits: r.Limits, ABI: r.Profile.Landlock.ABI, Rules: r.rules(),
-	}
-	if r.Workspace != nil && !r.Workspace.ReadOnly {
-		d.Protect = r.Workspace.Protect
-	}
-	return d
-}
-
-// builder gathers what a new process is given.
-type builder struct {
-	doc  spec.Document
-	mine []*os.File // to be closed here once the process has its copies
-
-	workspace, pkg, program *os.File
-}
-
-func (b *builder) close() {
-	for _, f := range b.mine {
-		f.Close()
-	}
-	b.mine = nil
-}
-
-// mounts makes the detached mounts of what a request brings along. They are
-// made here because a mount of another namespace cannot be copied: the source
-// descriptors are the launcher's.
-func (b *builder) mounts(r Request) error {
-	detach := func(step string, src *os.File, kind uint32, a rootfs.Attr) (*os.File, error) {
-		if err := isKind(fd(src), kind); err != nil {
-			return nil, failed(step, err)
-		}
-		tree, err := rootfs.Detach(fd(src), a)
-		if err != nil {
-			return nil, failed(step, err)
-		}
-		f := os.NewFile(uintptr(tree), step)
-		b.mine = append(b.mine, f)
-		return f, nil
-	}
-	var err error
-	if r.Package != nil {
-		a := rootfs.Attr{ReadOnly: true, NoExec: !r.Profile.PackageExec}
-		if b.pkg, err = detach("package", r.Package, unix.S_IFDIR, a); err != nil {
-			return err
-		}
-	}
-	if r.Program != nil {
-		if b.program, err = detach("program", r.Program, unix.S_IFREG, rootfs.Attr{ReadOnly: true}); err != nil {
-			return err
-		}
-	}
-	if r.Workspace != nil {
-		ns, err := userns(r.identities())
-		if err != nil {
-			return failed("workspace", fmt.Errorf("user namespace: %w", err))
-		}
-		defer ns.Close()
-		a := rootfs.Attr{ReadOnly: r.Workspace.ReadOnly, NoExec: true, Userns: fd(ns)}
-		b.workspace, err = detach("workspace", r.Workspace.Dir, unix.S_IFDIR, a)
-		if errors.Is(err, unix.EINVAL) {
-			err = &StepError{Step: "workspace", Why: "its file system cannot map ids", Errno: unix.EINVAL}
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// files lists the descriptors of the new process, in the order of
-// spec.DocumentFD, and writes their numbers into the document.
-func (b *builder) files(r Request, document, failure *os.File) ([]*os.File, error) {
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-	if err != nil {
-		return nil, err
-	}
-	b.mine = append(b.mine, null)
-	files := []*os.File{r.Stdin, r.Stdout, r.Stderr, document, failure}
-	for i, f := range files {
-		if f == nil {
-			files[i] = null
-		}
-	}
-	for _, m := range []struct {
-		file *os.File
-		to   *int
-	}{{b.workspace, &b.doc.WorkspaceFD}, {b.pkg, &b.doc.PackageFD}, {b.program, &b.doc.ProgramFD}} {
-		if m.file != nil {
-			*m.to = len(files)
-			files = append(files, m.file)
-		}
-	}
-	b.doc.ExtraFDs = []int{}
-	for _, f := range r.Extra {
-		b.doc.ExtraFDs = append(b.doc.ExtraFDs, len(files))
-		files = append(files, f)
-	}
-	return files, nil
 }

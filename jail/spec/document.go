@@ -19,9 +19,10 @@ import (
 //	  │ ◀─ end of file on FailureFD ──────────── │ the program runs
 //	  │ closes DocumentFD                        ╵
 //
-// The document is sent only after the process is in all its groups, so it is
-// also the permission to begin; and because nobody but the launcher holds the
-// other end, its hang-up tells that the launcher is dead.
+// A process that is put into its groups gets the document after that, and one that is
+// born in them may find it there; so it is also the permission to begin. Because
+// nobody but the launcher holds the other end, its hang-up tells that the launcher is
+// dead.
 const (
 	DocumentFD = 3
 	FailureFD  = 4

@@ -7,8 +7,9 @@
 // the content of the workspace above all, is hostile.
 //
 // Invariants:
-//   - stage-1: nothing happens before the document is there, which the launcher
-//     sends only after the process is in all its groups.
+//   - stage-1: nothing happens before the document is there, which the process
+//     can read only when it is in all its groups: it is born in them, or the launcher
+//     sends the document after it has put it there.
 //   - stage-2: a step that fails ends the process with the step's name; no step
 //     is skipped for want of a kernel feature.
 //   - stage-3: after the last step the kernel's own record of this thread says
