@@ -58,7 +58,7 @@ func TestNoNamespaceAndNoForkInAJail(t *testing.T) {
 
 func TestSeccomp1_ForeignArchitecturesEndTheProcess(t *testing.T) {
 	l := launcher(t)
-	for probe, call := range map[string]string{"int80": "32-bit call 20", "x32": "x32 call 39"} {
+	for probe, call := range map[string]string{"int80": "32-bit call 20 (getpid)", "x32": "x32 call 39 (getpid)"} {
 		p := start(t, l, request(t, "static", probe))
 		p.stdin.Close()
 		gone(t, p.Process)
@@ -72,7 +72,7 @@ func TestSeccomp1_ForeignArchitecturesEndTheProcess(t *testing.T) {
 	r := request(t, "node-spawn", "int80")
 	p := start(t, l, r)
 	gone(t, p.Process)
-	if e := p.Exit(); e != (Exit{Code: 128 + int(syscall.SIGSYS), Filtered: true, Call: "32-bit call 20"}) {
+	if e := p.Exit(); e != (Exit{Code: 128 + int(syscall.SIGSYS), Filtered: true, Call: "32-bit call 20 (getpid)"}) {
 		t.Errorf("under a reaper: %+v", e)
 	}
 	// Outside, the 32-bit door is open; it prints a process number.
