@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
@@ -35,12 +36,20 @@ func (m Mistake) Error() string {
 
 // Decode reads one profile. file is only for the mistakes, which are all
 // reported at once, joined, in the order of lines.
-func Decode(file string, raw []byte) (spec.Profile, error) {
+func Decode(file string, raw []byte) (spec.Profile, error) { return decode(file, "", raw) }
+
+// decode is Decode for a file whose name says what the profile's is.
+func decode(file, want string, raw []byte) (spec.Profile, error) {
 	d := &decoder{file: file, lines: map[string]int{}}
 	p := d.decode(raw)
-	if len(d.mistakes) == 0 {
+	if whole := len(d.mistakes); !d.unread {
 		for _, m := range p.Validate() {
-			d.bad(d.lineOf(m.Field), m.Field, "%s", m.Want)
+			if !d.about(m.Field, whole) {
+				d.bad(d.lineOf(m.Field), m.Field, "%s", m.Want)
+			}
+		}
+		if want != "" && p.Name != want && !d.about("name", whole) {
+			d.bad(d.lineOf("name"), "name", "the file's name says %q, not %q", want, p.Name)
 		}
 	}
 	if len(d.mistakes) > 0 {
@@ -60,8 +69,20 @@ func Decode(file string, raw []byte) (spec.Profile, error) {
 	return p, nil
 }
 
+// about tells whether one of the first n mistakes is about a field, or about what it
+// lies in or what lies in it: then its value is not what the file says, and no more
+// can be said of it.
+func (d *decoder) about(field string, n int) bool {
+	within := func(a, b string) bool {
+		rest, ok := strings.CutPrefix(a, b)
+		return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
+	}
+	return slices.ContainsFunc(d.mistakes[:n], func(m Mistake) bool { return within(field, m.Key) || within(m.Key, field) })
+}
+
 func (d *decoder) decode(raw []byte) spec.Profile {
 	var p spec.Profile
+	d.unread = true
 	if len(raw) > MaxFile {
 		d.bad(0, "", "at most %d bytes", MaxFile)
 		return p
@@ -77,6 +98,7 @@ func (d *decoder) decode(raw []byte) spec.Profile {
 		d.bad(0, "", "want exactly one document")
 		return p
 	}
+	d.unread = false
 	d.mapping(file.Docs[0].Body, "", fields{
 		"name":                {d.text(&p.Name), true},
 		"never_register":      {d.truth(&p.NeverRegister), false},

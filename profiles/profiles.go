@@ -12,8 +12,7 @@
 //   - profiles-3: a file that anybody but root could have written is not read.
 //   - profiles-4: a name is given once: no file replaces a built-in profile.
 //
-// It applies nothing (jail), and it does not know what no profile may ask for:
-// jail/seccomp says so when it compiles them.
+// It applies nothing: jail does, and makes the filters.
 package profiles
 
 import (
@@ -142,18 +141,22 @@ func Check(file string) (spec.Profile, []Mistake, error) {
 
 // add decodes one file and takes its profile into all.
 func add(all map[string]spec.Profile, file string, raw []byte) error {
-	p, err := Decode(file, raw)
+	p, err := decode(file, strings.TrimSuffix(filepath.Base(file), ".yaml"), raw)
 	if err != nil {
 		return err
 	}
-	if want := strings.TrimSuffix(filepath.Base(file), ".yaml"); p.Name != want {
-		return Mistake{File: file, Key: "name", Want: fmt.Sprintf("the file's name says %q, not %q", want, p.Name)}
-	}
 	if _, taken := all[p.Name]; taken {
-		return Mistake{File: file, Key: "name", Want: fmt.Sprintf("there is a profile %q already", p.Name)}
+		return Mistake{File: file, Line: nameLine(raw), Key: "name", Want: fmt.Sprintf("there is a profile %q already", p.Name)}
 	}
 	all[p.Name] = p
 	return nil
+}
+
+// nameLine is the line of the name in a file that was decoded.
+func nameLine(raw []byte) int {
+	d := &decoder{lines: map[string]int{}}
+	d.decode(raw)
+	return d.lineOf("name")
 }
 
 // Names returns the names of all, sorted.

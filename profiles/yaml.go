@@ -18,6 +18,7 @@ type decoder struct {
 	file     string
 	mistakes []Mistake
 	lines    map[string]int // line of each key seen, by its full name
+	unread   bool           // nothing of the file could be understood
 }
 
 // take decodes one node, which was found under the full name key.

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -80,8 +81,17 @@ type profileMistake struct {
 
 func (a *app) profileCommand() *cobra.Command {
 	var dir string
-	list := &cobra.Command{Use: "list", Short: "the built-in profiles and those of a directory", Args: exactly(), RunE: func(*cobra.Command, []string) error {
-		all, err := loadProfiles(dir)
+	// The usual directory need not be there; one that was asked for must.
+	load := func(cmd *cobra.Command) ([]profileDocument, error) {
+		if cmd.Flags().Changed("profiles-dir") {
+			if _, err := os.Stat(dir); err != nil {
+				return nil, &shown{status: refusal.ExitConfig, text: fmt.Sprintf("--profiles-dir: %v", err)}
+			}
+		}
+		return loadProfiles(dir)
+	}
+	list := &cobra.Command{Use: "list", Short: "the built-in profiles and those of a directory", Args: exactly(), RunE: func(cmd *cobra.Command, _ []string) error {
+		all, err := load(cmd)
 		if err != nil {
 			return err
 		}
@@ -96,8 +106,8 @@ func (a *app) profileCommand() *cobra.Command {
 			}
 		})
 	}}
-	show := &cobra.Command{Use: "show NAME", Short: "what a jail of a profile sees and may do, with the reasons", Args: exactly("NAME"), RunE: func(_ *cobra.Command, args []string) error {
-		all, err := loadProfiles(dir)
+	show := &cobra.Command{Use: "show NAME", Short: "what a jail of a profile sees and may do, with the reasons", Args: exactly("NAME"), RunE: func(cmd *cobra.Command, args []string) error {
+		all, err := load(cmd)
 		if err != nil {
 			return err
 		}

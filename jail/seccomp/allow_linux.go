@@ -12,29 +12,16 @@ import (
 
 var errnoNoSys = libseccomp.ActErrno.SetReturnCode(int16(unix.ENOSYS))
 
-// needed is what postern-jail itself calls once the first filter is loaded: to
-// load the second, to read its own state back, to report and to exec.
-var needed = []string{"execve", "exit_group", "pread64", "write", "close"}
-
-// neededToFork is what the reaper calls to start the program and wait for it.
-var neededToFork = []string{"clone", "pipe2", "read", "fcntl", "dup3", "wait4", "futex"}
-
-// conditioned must not be allowed as a whole: each is a door to many rooms.
-var conditioned = []string{"ioctl", "prctl", "prlimit64", "socket", "socketpair"}
-
 // allowList compiles what p names; everything else is ENOSYS.
 func allowList(p spec.Profile) ([]byte, error) {
-	calls := slices.Clone(needed)
-	if p.Fork {
-		calls = append(calls, neededToFork...)
-	}
+	calls := spec.Needed(p.Fork)
 	var named []string
 	for _, g := range p.Seccomp.Groups {
 		for _, call := range g.Calls {
 			if slices.Contains(named, call) {
 				return nil, fmt.Errorf("%s is named twice", call)
 			}
-			if slices.Contains(conditioned, call) {
+			if slices.Contains(spec.Conditioned, call) {
 				return nil, fmt.Errorf("%s in group %q: needs a rule with conditions", call, g.Name)
 			}
 			named = append(named, call)
@@ -44,12 +31,12 @@ func allowList(p spec.Profile) ([]byte, error) {
 		}
 	}
 	for _, call := range calls {
-		if err := permissible(call, p.Fork); err != nil {
+		if err := spec.Permissible(call, p.Fork); err != nil {
 			return nil, err
 		}
 	}
 	for _, r := range p.Seccomp.Rules {
-		if err := permissible(r.Call, p.Fork); err != nil {
+		if err := spec.Permissible(r.Call, p.Fork); err != nil {
 			return nil, err
 		}
 		if slices.Contains(calls, r.Call) {
@@ -84,17 +71,6 @@ func allowList(p spec.Profile) ([]byte, error) {
 		spec.Condition{Arg: 0, Value: unix.SECCOMP_SET_MODE_FILTER},
 		spec.Condition{Arg: 1, Value: flags})
 	return b.program()
-}
-
-// permissible refuses what no profile may name.
-func permissible(call string, fork bool) error {
-	if slices.Contains(refused, call) || slices.Contains(absent, call) {
-		return fmt.Errorf("%s is refused to every profile", call)
-	}
-	if !fork && (call == "fork" || call == "vfork") {
-		return fmt.Errorf("%s needs fork: true", call)
-	}
-	return nil
 }
 
 // namespaces are the CLONE_NEW* bits that clone can carry.

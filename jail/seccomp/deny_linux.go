@@ -15,47 +15,13 @@ var (
 	errnoNoFamily = libseccomp.ActErrno.SetReturnCode(int16(unix.EAFNOSUPPORT))
 )
 
-// absent are calls whose flags lie in memory, where a filter cannot see them:
-// the C library falls back to what it can.
-var absent = []string{"clone3", "openat2"}
-
-// refused to every profile, by what each would reach.
-var refused = []string{
-	// Namespaces and mounts, the old and the new interface (CVE-2021-41133):
-	// a namespace of its own gives a process every capability in it.
-	"unshare", "setns", "mount", "umount2", "pivot_root", "chroot",
-	"fsopen", "fsconfig", "fsmount", "fspick", "open_tree", "move_mount", "mount_setattr",
-	"statmount", "listmount", "open_tree_attr",
-	// Interfaces with a history of holes, or that do work outside the filter.
-	"io_uring_setup", "io_uring_enter", "io_uring_register",
-	"bpf", "perf_event_open", "userfaultfd", "fanotify_init", "fanotify_mark",
-	"modify_ldt", "personality", "kcmp", "memfd_secret", "lookup_dcookie", "remap_file_pages",
-	// Code that no mount's noexec and no Landlock rule would see.
-	"memfd_create", "execveat",
-	// Keys are shared by uid, not by jail.
-	"add_key", "request_key", "keyctl",
-	// The machine.
-	"kexec_load", "kexec_file_load", "init_module", "finit_module", "delete_module", "reboot",
-	"swapon", "swapoff", "settimeofday", "clock_settime", "clock_adjtime", "adjtimex",
-	"sethostname", "setdomainname", "syslog", "quotactl", "quotactl_fd", "acct", "vhangup",
-	"iopl", "ioperm",
-	// Files by handle leave every mount (the "shocker" attack).
-	"open_by_handle_at", "name_to_handle_at",
-	// Other processes' memory and descriptors.
-	"ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "process_madvise", "process_mrelease",
-	"migrate_pages", "move_pages", "uprobe", "uretprobe",
-	// Identity, and the filter itself.
-	"setuid", "setgid", "setreuid", "setregid", "setresuid", "setresgid", "setfsuid", "setfsgid",
-	"setgroups", "capset", "lsm_set_self_attr", "seccomp",
-}
-
 // denyList allows everything but what no profile may do.
 func denyList(fork bool) ([]byte, error) {
 	b := newBuilder(libseccomp.ActAllow)
-	for _, call := range absent {
+	for _, call := range spec.Absent {
 		b.rule(errnoNoSys, call)
 	}
-	for _, call := range refused {
+	for _, call := range spec.Refused {
 		b.rule(errnoPerm, call)
 	}
 

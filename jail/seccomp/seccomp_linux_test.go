@@ -237,11 +237,14 @@ func TestSeccomp6_NoProfileMayAskForWhatIsRefusedToAll(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, call := range append(append(slices.Clone(refused), absent...), append([]string{"fork", "vfork", "read"}, conditioned...)...) {
+	for _, call := range slices.Concat(spec.Refused, spec.Absent, []string{"fork", "vfork", "read"}, spec.Conditioned) {
 		p := all["bridge"] // which names read: twice is a mistake too
 		p.Seccomp.Groups = append(slices.Clone(p.Seccomp.Groups), spec.SyscallGroup{Name: "x", Reason: "x", Calls: []string{call}})
 		if _, err := Compile(p); err == nil {
 			t.Errorf("group with %s was compiled", call)
+		}
+		if p.Validate() == nil {
+			t.Errorf("group with %s is valid, and cannot be compiled", call)
 		}
 	}
 	for _, call := range append(slices.Sorted(maps.Keys(modes)), "clone", "read", "ptrace") {
@@ -257,7 +260,7 @@ func TestSeccomp6_NoProfileMayAskForWhatIsRefusedToAll(t *testing.T) {
 // the one use of seccomp that loads the second.
 func TestEachFilterAloneRefusesTheDangerousCalls(t *testing.T) {
 	for name, programs := range compiled(t) {
-		for _, call := range refused {
+		for _, call := range spec.Refused {
 			nr := number32(t, call)
 			if got := judge(t, programs[1], x86_64, nr); got != perm {
 				t.Errorf("%s: deny-list: %s: %#x", name, call, got)
@@ -282,5 +285,12 @@ func TestEachFilterAloneRefusesTheDangerousCalls(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// What a profile's check calls a call with a mode is what the filter treats as one.
+func TestSeccomp2_TheCallsWithAModeAreThoseOfTheCheck(t *testing.T) {
+	if got := slices.Sorted(maps.Keys(modes)); !slices.Equal(got, slices.Sorted(slices.Values(spec.Modal))) {
+		t.Errorf("%q, and %q", got, spec.Modal)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Bounds of one profile.
@@ -103,18 +104,11 @@ func (p Profile) Validate() []Mistake {
 		if g.Name == "" || g.Reason == "" || len(g.Calls) == 0 {
 			bad(field, "want a name, a reason and calls")
 		}
-		for j, call := range g.Calls {
-			if !KnownCall(call) {
-				bad(fmt.Sprintf("%s.calls[%d]", field, j), "%q is no system call here", call)
-			}
-		}
 	}
 	for i, r := range p.Seccomp.Rules {
 		field := fmt.Sprintf("seccomp.rules[%d]", i)
 		if r.Call == "" || r.Reason == "" || len(r.When) == 0 {
 			bad(field, "want a call, a reason and at least one condition")
-		} else if !KnownCall(r.Call) {
-			bad(field+".call", "%q is no system call here", r.Call)
 		}
 		for _, c := range r.When {
 			if c.Arg > 5 {
@@ -125,6 +119,7 @@ func (p Profile) Validate() []Mistake {
 			}
 		}
 	}
+	p.validateCalls(bad)
 	if p.Landlock.ABI < 6 {
 		bad("landlock.abi", "want at least 6, not %d", p.Landlock.ABI)
 	}
@@ -151,8 +146,13 @@ func (p Profile) Validate() []Mistake {
 	if l.ShmBytes < 0 || l.ShmBytes > 0 && !p.Devices {
 		bad("limits.shm", "want 0 or more bytes, and devices: true, because it lies in /dev")
 	}
-	if p.Idle <= 0 || p.StopGrace <= 0 || p.StartTimeout <= 0 {
-		bad("idle, stop_grace, start_timeout", "want positive durations")
+	for _, d := range []struct {
+		field string
+		value time.Duration
+	}{{"idle", p.Idle}, {"stop_grace", p.StopGrace}, {"start_timeout", p.StartTimeout}} {
+		if d.value <= 0 {
+			bad(d.field, "want a positive duration")
+		}
 	}
 	return found
 }
