@@ -48,8 +48,8 @@ check-vm-short: ## the part of check-vm that takes a few minutes
 	$(GO) vet -tags vm ./integration/vm
 	scripts/vm-check short
 
-fuzz: ## each fuzz target for FUZZTIME (20s)
-	FUZZTIME=$(FUZZTIME) scripts/fuzz
+fuzz: ## each fuzz target for FUZZTIME (20s), of the tree or of the directories in FUZZ
+	FUZZTIME=$(FUZZTIME) scripts/fuzz $(FUZZ)
 
 bench: build ## the bars, side by side in one run (root)
 	$(GO) run ./integration/bench

@@ -396,6 +396,7 @@ func TestNegotiate(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
+	seeds(f, "runtime.txt")
 	for _, s := range []string{
 		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","arguments":{"x":[1,2]},"_meta":{"progressToken":1}}}`,
 		`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"a","reason":"r"}}`,
@@ -437,6 +438,8 @@ func FuzzParse(f *testing.F) {
 }
 
 func FuzzReadAnswer(f *testing.F) {
+	seeds(f, "server.txt")
+	seeds(f, "catalogue.txt")
 	for _, s := range []string{
 		`{"jsonrpc":"2.0","id":1,"result":{"content":[],"_meta":{"postern/x":1}}}`, `{"id":1,"error":{"code":1,"message":"m"}}`,
 		`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":1}}`, `noise`, `{"id":1,"result":{"a":"\ud800"}}`,
