@@ -12,6 +12,7 @@
 //   - access-4: a document that cannot be read denies every principal; nothing of a former one is kept.
 //   - access-5: an identity has one spelling; what only looks like it is another, or none.
 //   - access-6: admitting allocates nothing.
+//   - access-7: an edit changes what it names; every other line of the document, its comments and its order stay.
 //
 // It grants nothing: a ceiling only takes away, and package policy composes it.
 package access

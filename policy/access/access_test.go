@@ -232,11 +232,11 @@ func TestC12_Floors(t *testing.T) {
 			t.Errorf("%s: %s, want %s", row.says, got, row.want)
 		}
 	}
-	p, mistakes := Parse([]byte("modes: {search: {}, docs: {whitelist_mode: true}, both: {allowed: [a, '*'], sorts: 1}, Loud: {}}\nchannels: {w: {default_mode: docs, allow: [x]}, v: {default_mode: auto, allow: [x]}}"))
+	p, mistakes := Parse([]byte("modes: {search: {no_tools: true}, docs: {whitelist_mode: true}, both: {allowed: [a, '*'], sorts: 1}, Loud: {}}\nchannels: {w: {default_mode: docs, allow: [x]}, v: {default_mode: auto, allow: [x]}}"))
 	if got := said(resolve(p, "w:x", Facts{})); got != "user, no ceiling, search" || p.Modes().Known("docs") || p.Modes().Known("both") {
 		t.Errorf("a mode with a mistake: %s", got)
 	}
-	if len(mistakes) != 7 {
+	if len(mistakes) != 8 {
 		t.Errorf("%d mistakes: %v", len(mistakes), mistakes)
 	}
 }

@@ -113,6 +113,10 @@ func (r *reader) modes(n ast.Node) policy.Modes {
 func (r *reader) toolPolicy(n ast.Node, key string) (*policy.ToolPolicy, bool) {
 	t := &policy.ToolPolicy{}
 	list, ok := r.mapping(n, key)
+	if len(list) == 0 {
+		r.bad(n, key, "want at least one list, no_tools or whitelist_mode")
+		ok = false
+	}
 	for _, m := range list {
 		k := under(key, m.key)
 		good := true

@@ -117,17 +117,14 @@ type pair struct {
 // entries lists the keys of n, those that stand twice too, and says whether n is a
 // mapping. A key that is not plain text is told and left out.
 func (r *reader) entries(n ast.Node, key string) (out []pair, ok bool) {
-	var values []*ast.MappingValueNode
-	switch m := n.(type) {
-	case *ast.MappingNode:
-		values = m.Values
-	case *ast.MappingValueNode:
-		values = []*ast.MappingValueNode{m}
+	switch n.(type) {
+	case *ast.MappingNode, *ast.MappingValueNode:
+	case *ast.NullNode: // a key under which everything is commented out
 	default:
 		r.bad(n, key, "want a mapping")
 		return nil, false
 	}
-	for _, v := range values {
+	for _, v := range valuesOf(n) {
 		if name, plain := scalar(v.Key); plain {
 			out = append(out, pair{name, v.Key, v.Value})
 		} else {
@@ -135,6 +132,17 @@ func (r *reader) entries(n ast.Node, key string) (out []pair, ok bool) {
 		}
 	}
 	return out, true
+}
+
+// valuesOf lists the entries of a mapping, and none of anything else.
+func valuesOf(n ast.Node) []*ast.MappingValueNode {
+	switch m := n.(type) {
+	case *ast.MappingNode:
+		return m.Values
+	case *ast.MappingValueNode:
+		return []*ast.MappingValueNode{m}
+	}
+	return nil
 }
 
 // mapping lists the keys of n. It says false, and what is wrong, where n is no mapping
