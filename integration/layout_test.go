@@ -50,6 +50,7 @@ var mayImport = map[string][]string{
 	"supervisor/api":      {},
 	"supervisor/peer":     {},
 	"supervisor/store":    {},
+	"supervisor/audit":    {},
 	"supervisor/client":   {"supervisor/api"},
 	"supervisor/launch":   {"supervisor/order", "supervisor/api", "supervisor/peer", "jail", "jail/spec", "policy/class", "profiles"},
 	"supervisor/activity": {"supervisor/store", "policy", "policy/class"},
@@ -83,7 +84,7 @@ var outside = map[string][]string{
 	"github.com/opencontainers/cgroups":      {"integration/oracle"},
 	"github.com/mark3labs/mcp-go":            {"integration/*"},
 	"github.com/modelcontextprotocol/go-sdk": {"integration/*"},
-	"github.com/go-json-experiment/json":     {"bridge/mcp", "bridge/wire", "supervisor/order", "supervisor/api", "jail/spec", "supervisor/workers", "supervisor/launch", "supervisor/registry", "supervisor/activity", "supervisor/control", "cmd/postern", "integration/*"}, // strict, wherever a peer's or a file's JSON is read
+	"github.com/go-json-experiment/json":     {"bridge/mcp", "bridge/wire", "supervisor/order", "supervisor/api", "jail/spec", "supervisor/audit", "supervisor/workers", "supervisor/launch", "supervisor/registry", "supervisor/activity", "supervisor/control", "cmd/postern", "integration/*"}, // strict, wherever a peer's or a file's JSON is read
 	"github.com/hashicorp/go-hclog":          {"cmd/*", "supervisor/launch", "supervisor/gate", "supervisor/workers", "supervisor/control"},
 	"github.com/ncruces/go-sqlite3":          {"supervisor/store"},
 	"github.com/spf13/cobra":                 {"cmd/postern"},
