@@ -86,7 +86,7 @@ var advice = map[Code]string{
 	ModeRefused: "The task's mode leaves this tool out. A task keeps its mode; another mode is another task.",
 	ModeUnknown: "The only mode of this version is `code`. Leave `--mode` out.",
 	ProfileRefused: "A tool that executes processes, in a jail that forbids them, could only fail; or an execution profile " +
-		"was named that does not exist: there is `standard`.",
+		"was named that does not exist: there are `standard` and `isolated-pod`.",
 	AccessRefused: "The access policy holds the tool back from whoever the task acts for. This version has no way to " +
 		"configure one, and answers so only where it cannot decide.",
 	PrincipalRefused: "`access.yaml` does not admit it. A task without `--principal` acts for its own account, and then only for the " +
@@ -94,6 +94,8 @@ var advice = map[Code]string{
 	PrincipalBlocked: "Somebody blocked it in `access.yaml`; it beats whatever else the file says of that identity.",
 	AccessUnavailable: "`access.yaml`, or the one entry that decides this, has a mistake, or posternd cannot read the file. `postern access " +
 		"show` names the file, the line and the key. Mended, it decides at once; nothing is restarted.",
+	AccessChange: "Nothing was written. The detail says why: somebody the file does not name, a level for an owner, `full` for whom " +
+		"nobody knows, or a part of the file that is written in a form that is edited by hand. `--dry-run` shows what a change would do.",
 	ModeFloor: "A principal has a widest mode, and this task's is wider; `postern access show` lists it. Make a task with a mode within " +
 		"it, or leave `--mode` out.",
 	ApprovalRequired: "The call's tier is `destructive`: marked so, claimed so by the server, or concluded from its classes. " +

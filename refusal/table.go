@@ -60,6 +60,7 @@ const (
 	PrincipalRefused  Code = "principal_refused"
 	PrincipalBlocked  Code = "principal_blocked"
 	AccessUnavailable Code = "access_unavailable"
+	AccessChange      Code = "access_change_refused"
 	ApprovalRequired  Code = "approval_required"
 	PathOutside       Code = "path_outside"
 	TierLowered       Code = "tier_lowered"
@@ -146,6 +147,7 @@ var rows = []Row{
 	{PrincipalRefused, 400, ExitRefused, ServerError, "This principal cannot be used for a task here."},
 	{PrincipalBlocked, 403, ExitRefused, Result, "The access policy blocks this principal."},
 	{AccessUnavailable, 503, ExitRefused, Result, "The access policy cannot be read where it decides this; whom it governs is refused until it can."},
+	{AccessChange, 400, ExitRefused, ServerError, "The access policy is not changed so."},
 	{ApprovalRequired, 403, ExitRefused, Result, "This tool is destructive and needs an approval."},
 	{PathOutside, 403, ExitRefused, Result, "A path argument lies outside the project, is missing, or is no path."},
 	{TierLowered, 400, ExitRefused, ServerError, "A tier may be raised at the grant, never lowered."},

@@ -73,6 +73,7 @@ var strict = map[api.Action]func(raw []byte) error{
 	api.TaskNew: as[api.TaskNewParams], api.TaskToken: as[api.TaskParams], api.TaskList: as[api.ProjectParams], api.TaskShow: as[api.TaskParams], api.TaskRevoke: as[api.TaskParams],
 	api.Ps: as[api.ProjectParams], api.Activity: as[api.ActivityParams],
 	api.Explain: as[api.ExplainParams], api.Capabilities: as[api.CapabilitiesParams], api.ActivityShow: as[api.RecordParams], api.Check: as[api.CheckParams],
+	api.AccessShow: as[struct{}], api.AccessMatrix: as[api.AccessMatrixParams], api.AccessEdit: as[api.AccessEditParams],
 }
 
 func as[P any](raw []byte) error {
@@ -231,6 +232,7 @@ var commands = map[api.Action][]string{
 	api.TaskNew: {"task", "new", "--project", "demo", "--for-uid", "1000", "--token-file"}, api.TaskToken: {"task", "token", "t", "--token-file"}, api.TaskList: {"task", "list"},
 	api.TaskShow: {"task", "show", "t"}, api.TaskRevoke: {"task", "revoke", "t"}, api.Ps: {"ps"}, api.Activity: {"activity"},
 	api.Explain: {"explain", "--task", "t", "read"}, api.Capabilities: {"capabilities", "--project", "demo"}, api.ActivityShow: {"activity", "show", "cal_1"}, api.Check: {"check", "--task", "t", "WebFetch"},
+	api.AccessShow: {"access", "show"}, api.AccessMatrix: {"access", "matrix"}, api.AccessEdit: {"access", "set", "w", "x", "read"},
 	api.Status: {"doctor"}, api.RootStatus: {"doctor"},
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/goccy/go-yaml/parser"
 
 	"postern/ids"
+	"postern/supervisor/audit"
 	"postern/supervisor/order"
 )
 
@@ -31,7 +32,11 @@ type configFile struct {
 	uids  order.Range
 	hosts []order.Host
 	keep  order.Keep
+	audit auditKeep
 }
+
+// auditKeep is how much of the logs of changes is kept; 0 is not said.
+type auditKeep struct{ kib, files uint32 }
 
 // readConfig reads postern.yaml strictly. The error joins every mistake, each with
 // file, line, key and what was expected.
@@ -92,6 +97,12 @@ func decodeConfig(path string, raw []byte) (configFile, error) {
 			d.mapping(n, key, map[string]func(ast.Node, string){
 				"keep_days": d.between(&c.keep.Days, 1, maxKeepDays),
 				"keep_mib":  d.between(&c.keep.MiB, minKeepMiB, maxKeepMiB),
+			})
+		},
+		"audit": func(n ast.Node, key string) {
+			d.mapping(n, key, map[string]func(ast.Node, string){
+				"file_kib":  d.between(&c.audit.kib, audit.MinBytes>>10, audit.MostBytes>>10),
+				"old_files": d.between(&c.audit.files, 1, audit.MostKeep),
 			})
 		},
 		"hosts": func(n ast.Node, key string) {

@@ -29,6 +29,7 @@ import (
 
 	"postern/profiles"
 	"postern/refusal"
+	"postern/supervisor/audit"
 	"postern/supervisor/launch"
 	"postern/supervisor/order"
 )
@@ -43,6 +44,7 @@ const (
 const (
 	defaultConfig = "/etc/postern/postern.yaml"
 	profilesName  = "profiles.d"
+	accessName    = "access.yaml"
 )
 
 func main() {
@@ -98,6 +100,7 @@ func configure(args []string, errw io.Writer) (cfg launch.Config, check bool, st
 	flags := flag.NewFlagSet("posternd", flag.ContinueOnError)
 	flags.SetOutput(errw)
 	config := flags.String("config", "", "postern.yaml; without the flag "+defaultConfig+", if it is there")
+	flags.StringVar(&cfg.Access, "access", "", "the access policy; without the flag "+accessName+" beside postern.yaml")
 	flags.StringVar(&cfg.RootDir, "root-dir", "/var/lib/postern-root", "root's own directory: facts, packages, scratch")
 	flags.StringVar(&cfg.StateDir, "state-dir", "/var/lib/postern", "the authority's own directory")
 	flags.StringVar(&cfg.RunDir, "run-dir", "/run/postern", "directory of the sockets")
@@ -135,6 +138,17 @@ func configure(args []string, errw io.Writer) (cfg launch.Config, check bool, st
 	}
 	cfg.ConfigDir = filepath.Dir(path)
 	cfg.Hosts, cfg.Keep = file.hosts, file.keep
+	cfg.Audit = audit.Default()
+	if n := file.audit.kib; n != 0 {
+		cfg.Audit.MaxBytes = int64(n) << 10
+	}
+	if n := file.audit.files; n != 0 {
+		cfg.Audit.Keep = int(n)
+	}
+	if cfg.Access == "" {
+		cfg.Access, err = filepath.Abs(filepath.Join(cfg.ConfigDir, accessName))
+		note(err)
+	}
 	if file.uids != (order.Range{}) {
 		cfg.UIDs = file.uids
 	}

@@ -30,6 +30,7 @@ hosts:
     projects: [prj_019c8a54-5400-7000-8000-000000000001]
     channels: [whatsapp]
 activity: {keep_days: 30, keep_mib: 64}
+audit: {file_kib: 64, old_files: 3}
 `
 
 func TestConfig_IsReadStrictly(t *testing.T) {
@@ -37,7 +38,7 @@ func TestConfig_IsReadStrictly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.uids != (order.Range{First: 200000, Count: 64}) || len(c.hosts) != 1 || c.hosts[0].UID != 900 || c.hosts[0].Accounts[0] != "*" || len(c.hosts[0].Projects) != 1 || c.keep != (order.Keep{Days: 30, MiB: 64}) {
+	if c.uids != (order.Range{First: 200000, Count: 64}) || len(c.hosts) != 1 || c.hosts[0].UID != 900 || c.hosts[0].Accounts[0] != "*" || len(c.hosts[0].Projects) != 1 || c.keep != (order.Keep{Days: 30, MiB: 64}) || c.audit != (auditKeep{64, 3}) {
 		t.Fatalf("%+v", c)
 	}
 	for _, empty := range []string{"", "# nothing\n", "hosts: []\n"} {

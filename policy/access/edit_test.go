@@ -107,11 +107,11 @@ func gone(a, b string) string {
 func TestAccess7_TheFirstEntriesOfAFile(t *testing.T) {
 	m := Mutation{Action: SetLevel, Channel: "w", Target: "x", Level: Read}
 	for doc, want := range map[string]string{
-		"":                            "channels:\n  w:\n    access:\n      users:\n        x: {level: read, write: false}\n",
-		"# nothing\n":                 "# nothing\nchannels:\n  w:\n    access:\n      users:\n        x: {level: read, write: false}\n",
-		"channels:\n":                 "channels:\n  w:\n    access:\n      users:\n        x: {level: read, write: false}\n",
-		"channels: {}  # none\n":      "channels:  # none\n  w:\n    access:\n      users:\n        x: {level: read, write: false}\n",
-		"channels: {w: {}}\n":         "channels:\n  w:\n    access:\n      users:\n        x: {level: read, write: false}\n",
+		"":                       "channels:\n  w:\n    access:\n      users:\n        x: {level: read, write: false}\n",
+		"# nothing\n":            "# nothing\nchannels:\n  w:\n    access:\n      users:\n        x: {level: read, write: false}\n",
+		"channels:\n":            "channels:\n  w:\n    access:\n      users:\n        x: {level: read, write: false}\n",
+		"channels: {}  # none\n": "channels:  # none\n  w:\n    access:\n      users:\n        x: {level: read, write: false}\n",
+		"channels: {w: {}}\n":    "channels:\n  w:\n    access:\n      users:\n        x: {level: read, write: false}\n",
 		"channels:\n  w:\n    access: {users: {}}": "channels:\n  w:\n    access:\n      users:\n        x: {level: read, write: false}\n",
 		"{channels: {w: {allow: [y]}}}\n":          "channels:\n  w:\n    allow: [\"y\"]\n    access:\n      users:\n        x: {level: read, write: false}\n",
 	} {

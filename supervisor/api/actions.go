@@ -13,6 +13,9 @@ const (
 	ServerList    Action = "server.list"    // None → ServerListResult
 	ServerShow    Action = "server.show"    // Selected → ServerResult
 	RootStatus    Action = "root.status"    // None → RootStatusResult
+	AccessShow    Action = "access.show"    // None → AccessShowResult
+	AccessMatrix  Action = "access.matrix"  // AccessMatrixParams → AccessShowResult
+	AccessEdit    Action = "access.edit"    // AccessEditParams → AccessEditResult
 )
 
 // Actions of control.sock.
@@ -53,6 +56,7 @@ const (
 var served = map[Action]Socket{
 	AccountAdd: RootSocket, AccountDelete: RootSocket, ProjectAdd: RootSocket, ProjectSet: RootSocket,
 	ServerAdd: RootSocket, ServerUpdate: RootSocket, ServerDelete: RootSocket, ServerList: RootSocket, ServerShow: RootSocket, RootStatus: RootSocket,
+	AccessShow: RootSocket, AccessMatrix: RootSocket, AccessEdit: RootSocket,
 
 	Status: ControlSocket, AccountList: ControlSocket, AccountShow: ControlSocket, AccountSuspend: ControlSocket, AccountActivate: ControlSocket,
 	ProjectList: ControlSocket, ProjectShow: ControlSocket, ProjectDelete: ControlSocket, MemberAdd: ControlSocket, MemberRemove: ControlSocket,
@@ -145,6 +149,8 @@ type (
 		Restarts  int      `json:"authority_restarts"`
 		Jails     int      `json:"jails"`
 		Warnings  []string `json:"warnings,omitempty"`
+
+		Access AccessState `json:"access"`
 	}
 	// Progress is the event of long work.
 	Progress struct {

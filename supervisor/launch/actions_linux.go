@@ -46,13 +46,14 @@ func (s *Supervisor) changing(r request, rule func(f Facts) (Facts, *api.Refusal
 	if refused != nil || r.DryRun || g.Version == f.Version {
 		return refused
 	}
-	line := entry{UID: r.peer.UID, PID: r.peer.PID, Action: r.Action, Params: r.Params, Version: g.Version, Request: r.RequestID}
-	if err := s.audit.write(line); err != nil {
+	target, before, after := changed(f, g)
+	line := record(r, target, before, after, g.Version)
+	if err := s.audit.Write(line); err != nil {
 		return api.Refuse(refusal.StoreUnavailable, "The change could not be recorded and was not made: %v.", err)
 	}
 	if err := s.commit(r.ctx, g, true); err != nil {
 		line.Failed = err.Error()
-		if again := s.audit.write(line); again != nil {
+		if again := s.audit.Write(line); again != nil {
 			s.cfg.Log.Error("a failed change stands in the audit as made", keyError, again, keyAction, r.Action)
 		}
 		return refusedAs(err, refusal.StoreUnavailable)

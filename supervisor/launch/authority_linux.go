@@ -206,8 +206,8 @@ func (a *authority) sendLocked(m order.Down, files ...*os.File) error {
 // errAuthorityGone is returned when the authority of this life cannot be reached.
 var errAuthorityGone = errors.New("the authority is gone")
 
-// sendFacts pushes one version as a sealed memfd.
-func (a *authority) sendFacts(r order.Root) error {
+// sendFacts pushes the facts as a sealed memfd, under the number of the push.
+func (a *authority) sendFacts(r order.Root, n uint64) error {
 	raw, err := order.EncodeRoot(r)
 	if err != nil {
 		return err
@@ -217,7 +217,7 @@ func (a *authority) sendFacts(r order.Root) error {
 		return err
 	}
 	defer f.Close()
-	return a.send(order.Facts{Version: r.Version}, f)
+	return a.send(order.Facts{Version: n}, f)
 }
 
 func sealed(name string, raw []byte) (*os.File, error) {

@@ -25,6 +25,7 @@ import (
 	"postern/profiles"
 	"postern/refusal"
 	"postern/supervisor/api"
+	"postern/supervisor/audit"
 	"postern/supervisor/order"
 )
 
@@ -136,7 +137,7 @@ func newConfig(t *testing.T) Config {
 		t.Fatal(err)
 	}
 	return Config{RootDir: filepath.Join(dir, "root"), StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"), Libexec: bin, LockDir: lock,
-		Cgroup: "postern-launch-test/" + filepath.Base(dir), UIDs: order.Range{First: 1_800_000_000 + uint32(os.Getpid()%4096)*64, Count: 64}, UID: fakeUID, GID: fakeGID,
+		Cgroup: "postern-launch-test/" + filepath.Base(dir), UIDs: order.Range{First: 1_800_000_000 + uint32(os.Getpid()%4096)*64, Count: 64}, UID: fakeUID, GID: fakeGID, Audit: audit.Default(),
 		Hosts: []order.Host{{ID: "local", UID: 64400, Accounts: []string{"*"}, Projects: []string{"*"}}}, Profiles: all}
 }
 
@@ -420,10 +421,12 @@ func relay() {
 		switch m := m.(type) {
 		case order.Facts:
 			raw, _ := io.ReadAll(io.NewSectionReader(os.NewFile(uintptr(fds[0]), "facts"), 0, order.MaxRoot))
-			if _, err := order.DecodeRoot(raw); err != nil {
+			root, err := order.DecodeRoot(raw)
+			if err != nil {
 				fmt.Fprintln(os.Stderr, err)
 				return
 			}
+			fmt.Fprintf(os.Stderr, "told of access: present %v, %d bytes, error %q\n", root.Access.Present, len(root.Access.Document), root.Access.Error)
 			fds = nil // os.NewFile closes it
 			mu.Lock()
 			if ack {
@@ -505,7 +508,7 @@ func asProcess(path string) {
 	if err := json.Unmarshal(raw, &d); err != nil {
 		panic(err)
 	}
-	cfg := Config{RootDir: d.Root, StateDir: d.State, RunDir: d.Run, Libexec: d.Libexec, LockDir: d.Lock, Cgroup: d.Cgroup, UIDs: d.UIDs, UID: fakeUID, GID: fakeGID}
+	cfg := Config{RootDir: d.Root, StateDir: d.State, RunDir: d.Run, Libexec: d.Libexec, LockDir: d.Lock, Cgroup: d.Cgroup, UIDs: d.UIDs, UID: fakeUID, GID: fakeGID, Audit: audit.Default()}
 	if cfg.Profiles, err = profiles.Builtin(); err != nil { // the digests are not in the document
 		panic(err)
 	}

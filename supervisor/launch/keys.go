@@ -17,4 +17,5 @@ const (
 	keyInstance = "instance"
 	keyFacts    = "facts"
 	keyAction   = "action"
+	keyDigest   = "digest"
 )

@@ -51,6 +51,7 @@ import (
 	"postern/jail/spec"
 	"postern/refusal"
 	"postern/supervisor/api"
+	"postern/supervisor/audit"
 	"postern/supervisor/order"
 )
 
@@ -92,8 +93,10 @@ type Config struct {
 	LockDir   string // machine-wide locks, /run/lock
 	Cgroup    string // of jail.Config
 
-	UIDs     order.Range // leased to jails
-	UID, GID uint32      // of the authority
+	UIDs     order.Range     // leased to jails
+	UID, GID uint32          // of the authority
+	Access   string          // the access policy's file; "" for none
+	Audit    audit.Retention // of the logs of changes
 	Hosts    []order.Host
 	Keep     order.Keep              // of the authority's records
 	Profiles map[string]spec.Profile // must hold BridgeProfile
@@ -125,6 +128,12 @@ func (c Config) Check() []error {
 	}
 	if c.UID == 0 || within(c.UID, c.UIDs) {
 		bad("authority user: uid %d is not possible", c.UID)
+	}
+	if c.Access != "" && !spec.CleanPath(c.Access) {
+		bad("access: want an absolute path in its shortest form, not %q", c.Access)
+	}
+	if err := c.Audit.Check(); err != nil {
+		out = append(out, err)
 	}
 	seen := map[string]bool{}
 	for _, h := range c.Hosts {

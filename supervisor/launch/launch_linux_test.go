@@ -21,6 +21,7 @@ import (
 	"postern/ids"
 	"postern/refusal"
 	"postern/supervisor/api"
+	"postern/supervisor/audit"
 	"postern/supervisor/order"
 )
 
@@ -67,7 +68,7 @@ func TestLaunch1_RootSockIsForUidZero(t *testing.T) {
 	if m := r.must(api.RootStatus, struct{}{}); m["version"] == nil {
 		t.Errorf("the permitted twin: %v", m)
 	}
-	if raw, _ := os.ReadFile(filepath.Join(r.cfg.RootDir, auditName)); len(raw) != 0 {
+	if raw, _ := os.ReadFile(filepath.Join(r.cfg.RootDir, audit.Name)); len(raw) != 0 {
 		t.Errorf("a refused change is in the audit: %s", raw)
 	}
 }
@@ -112,12 +113,12 @@ func TestRootFacts_DryRunVersionsAndAudit(t *testing.T) {
 	}
 	r.refused(refusal.StaleSelector, api.AccountAdd, api.AccountAddParams{Name: "bob", UIDs: []uint32{1001}}, func(q *api.Request) { q.At = 1 })
 	r.must(api.AccountAdd, api.AccountAddParams{Name: "bob", UIDs: []uint32{1001}}, func(q *api.Request) { q.At = 2; q.RequestID = "r-1" })
-	raw, err := os.ReadFile(filepath.Join(r.cfg.RootDir, auditName))
+	raw, err := os.ReadFile(filepath.Join(r.cfg.RootDir, audit.Name))
 	if err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSpace(string(raw)), "\n")
-	if len(lines) != 2 || !strings.Contains(lines[1], `"request":"r-1"`) || !strings.Contains(lines[0], `"alice"`) {
+	if len(lines) != 2 || !strings.Contains(lines[1], `"request":"r-1"`) || !strings.Contains(lines[0], "alice") {
 		t.Errorf("audit: %s", raw)
 	}
 	f, err := (&factsFile{path: r.cfg.RootDir}).peek()

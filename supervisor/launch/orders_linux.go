@@ -2,6 +2,7 @@ package launch
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"postern/ids"
 	"postern/refusal"
 	"postern/supervisor/api"
+	"postern/supervisor/audit"
 	"postern/supervisor/order"
 )
 
@@ -243,7 +245,9 @@ func (s *Supervisor) orderRetire(l *life, id ids.Project) *api.Refusal {
 	if refused != nil || g.Version == f.Version {
 		return refused
 	}
-	if err := s.audit.write(entry{UID: s.cfg.UID, PID: l.a.proc.Pid, Action: api.ProjectDelete, Params: quoted(string(id)), Version: g.Version}); err != nil {
+	target, before, after := changed(f, g)
+	if err := s.audit.Write(audit.Record{Actor: fmt.Sprintf("uid %d", s.cfg.UID), Origin: fmt.Sprintf("the authority, process %d", l.a.proc.Pid), Action: string(api.ProjectDelete),
+		Target: target, Before: before, After: after, Version: g.Version}); err != nil {
 		return api.Refuse(refusal.StoreUnavailable, "%v.", err)
 	}
 	if err := s.commit(l.ctx, g, false); err != nil {

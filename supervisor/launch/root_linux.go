@@ -157,6 +157,12 @@ func (s *Supervisor) handle(ctx context.Context, p *peer.Peer, req api.Request, 
 		return s.serverList(r)
 	case api.ServerShow:
 		return s.serverShow(r)
+	case api.AccessShow:
+		return s.accessShow(r)
+	case api.AccessMatrix:
+		return s.accessMatrix(r)
+	case api.AccessEdit:
+		return s.accessEdit(r)
 	case api.RootStatus:
 		return s.rootStatus(r)
 	}
@@ -169,8 +175,9 @@ func (s *Supervisor) rootStatus(r request) (any, *api.Refusal) {
 		return nil, api.Refuse(refusal.BadRequest, "%v.", err)
 	}
 	f, l := s.now()
+	state, _ := s.accessState()
 	s.mu.Lock()
-	out := api.RootStatusResult{Version: version(), Instance: string(f.Instance), Cgroup: s.launcher.Mode(), UIDFirst: s.cfg.UIDs.First, UIDCount: s.cfg.UIDs.Count,
+	out := api.RootStatusResult{Access: state, Version: version(), Instance: string(f.Instance), Cgroup: s.launcher.Mode(), UIDFirst: s.cfg.UIDs.First, UIDCount: s.cfg.UIDs.Count,
 		PID: os.Getpid(), Restarts: s.restarts, Jails: len(s.jails), Warnings: s.view(f).Warnings}
 	s.mu.Unlock()
 	if l != nil {

@@ -11,15 +11,12 @@ import (
 
 	"postern/ids"
 	"postern/jail/spec"
+	"postern/policy"
 	"postern/policy/class"
 	"postern/refusal"
 	"postern/supervisor/api"
 	"postern/supervisor/order"
 )
-
-// standardProfile is the execution profile of a new project, and the only one that
-// exists until the policy names more.
-const standardProfile = "standard"
 
 // reserved is what no account may be: root, whoever this kernel cannot name, the
 // authority, a host, and the jails.
@@ -133,7 +130,7 @@ func (f Facts) addProject(p api.ProjectAddParams, now time.Time) (Facts, *Projec
 	}
 	g := f.next()
 	g.Projects = append(g.Projects, Project{Project: order.Project{ID: newID[ids.Project](now), Label: p.Label, Owner: owner.ID, Workspace: p.Workspace,
-		ExecutionProfile: standardProfile, Created: now.UnixMilli()}})
+		ExecutionProfile: policy.ProfileStandard, Created: now.UnixMilli()}})
 	return g, &g.Projects[len(g.Projects)-1], owner, nil
 }
 
@@ -150,8 +147,8 @@ func (f Facts) setProject(p api.ProjectSetParams) (Facts, Project, *api.Refusal)
 		g.Projects[i].PersonBind = *p.PersonBind
 	}
 	if p.ExecutionProfile != nil {
-		if *p.ExecutionProfile != standardProfile {
-			return Facts{}, Project{}, api.Refuse(refusal.ProfileRefused, "There is no execution profile %q; there is %q.", *p.ExecutionProfile, standardProfile)
+		if !policy.KnownProfile(*p.ExecutionProfile) {
+			return Facts{}, Project{}, api.Refuse(refusal.ProfileRefused, "There is no execution profile %.64q; there are %q and %q.", *p.ExecutionProfile, policy.ProfileStandard, policy.ProfileIsolatedPod)
 		}
 		g.Projects[i].ExecutionProfile = *p.ExecutionProfile
 	}

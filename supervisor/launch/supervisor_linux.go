@@ -17,6 +17,7 @@ import (
 	"postern/jail"
 	"postern/refusal"
 	"postern/supervisor/api"
+	"postern/supervisor/audit"
 	"postern/supervisor/order"
 )
 
@@ -28,7 +29,7 @@ type Supervisor struct {
 	store     *os.File // of packages
 	work      *os.File // of scratch directories, and of those of tasks
 	tasks     *taskDirs
-	audit     *audit
+	audit     *audit.Log
 	spawn     *spawner
 	launcher  *jail.Launcher
 	leases    *leases
@@ -41,6 +42,8 @@ type Supervisor struct {
 
 	mu       sync.Mutex
 	facts    Facts
+	access   order.Access // as it was found last
+	pushed   uint64       // how often facts and access were pushed; the authority acknowledges by it
 	life     *life
 	jails    map[ids.Jail]*running
 	looks    map[ids.Project]int // directories that are being looked at
@@ -71,6 +74,7 @@ func Run(ctx context.Context, cfg Config) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.serveRoot(ctx, root) })
 	g.Go(func() error { return s.keepAuthority(ctx) })
+	g.Go(func() error { return s.watchAccess(ctx) })
 	return g.Wait()
 }
 
@@ -125,10 +129,14 @@ func open(cfg Config) (s *Supervisor, undo func(), err error) {
 	if s.tasks, err = openTaskDirs(s.work, s.facts); err != nil {
 		return nil, undo, err
 	}
-	if s.audit, err = openAudit(filepath.Join(cfg.RootDir, auditName)); err != nil {
+	if s.audit, err = audit.Open(cfg.RootDir, 0, cfg.Audit); err != nil {
 		return nil, undo, err
 	}
-	stack = append(stack, s.audit.close)
+	stack = append(stack, s.audit.Close)
+	s.access = readAccess(cfg.Access, time.Now())
+	if s.access.Error != "" {
+		cfg.Log.Error("the access policy cannot be read, and whom it governs is denied", keyError, s.access.Error)
+	}
 	if err := prepareState(cfg.StateDir, cfg.UID, cfg.GID); err != nil {
 		return nil, undo, err
 	}
@@ -249,26 +257,47 @@ func (s *Supervisor) commit(ctx context.Context, f Facts, wait bool) error {
 	}
 	s.mu.Lock()
 	s.facts = f
-	l := s.life
 	s.mu.Unlock()
-	if l == nil {
-		return nil
-	}
-	if err := l.a.sendFacts(s.view(f)); err != nil {
-		return nil // it is being replaced; the next one gets these facts first
-	}
-	if !wait || !l.a.until(ctx, 0, func(a *authority) bool { return a.ready }) {
-		return nil // before it is ready it decides nothing
-	}
-	if !l.a.until(ctx, ackWait, func(a *authority) bool { return a.acked >= f.Version }) {
-		l.a.kill("it did not take new facts")
-	}
+	s.push(ctx, wait)
 	return nil
 }
 
+// push tells the authority what root decides now, and waits until it says that it
+// decides by it. Pushes have numbers of their own: the access policy changes without
+// the facts.
+//
+// Preconditions: s.change is held.
+func (s *Supervisor) push(ctx context.Context, wait bool) {
+	l, root, n := s.next()
+	if l == nil {
+		return
+	}
+	if err := l.a.sendFacts(root, n); err != nil {
+		return // it is being replaced; the next one gets these facts first
+	}
+	if !wait || !l.a.until(ctx, 0, func(a *authority) bool { return a.ready }) {
+		return // before it is ready it decides nothing
+	}
+	if !l.a.until(ctx, ackWait, func(a *authority) bool { return a.acked >= n }) {
+		l.a.kill("it did not take new facts")
+	}
+}
+
+// next is what is pushed next, its number, and to whom.
+func (s *Supervisor) next() (*life, order.Root, uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pushed++
+	return s.life, s.view(s.facts), s.pushed
+}
+
+// view is what the authority is told.
+//
+// Preconditions: s.mu is held.
 func (s *Supervisor) view(f Facts) order.Root {
 	r := f.root(s.cfg.Hosts, s.cfg.UIDs, s.cfg.Profiles)
 	r.Keep = s.cfg.Keep
+	r.Access = s.access
 	return r
 }
 
@@ -349,7 +378,8 @@ func (s *Supervisor) begin(l *life) error {
 	defer s.change.Unlock()
 	f, _ := s.now()
 	fail := func(err error) error { l.a.kill(err.Error()); return err }
-	if err := l.a.sendFacts(s.view(f)); err != nil {
+	_, root, n := s.next()
+	if err := l.a.sendFacts(root, n); err != nil {
 		return fail(err)
 	}
 	control, err := s.run.control()

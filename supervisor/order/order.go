@@ -134,7 +134,8 @@ type (
 
 // Messages of posternd.
 type (
-	// Facts announces root facts; the memfd holds one JSON document of type Root.
+	// Facts announces root facts; the memfd holds one JSON document of type Root. Version
+	// is the number of the push, which rises with the access policy too.
 	Facts struct {
 		Version uint64 `json:"version"`
 	}
