@@ -72,3 +72,20 @@ func TestRefusal2_AnUnknownCodeIsInternal(t *testing.T) {
 		t.Fatal("the forms of unknown and not granted tools are not told apart")
 	}
 }
+
+// TestA4_TheStatusesOfARowAgree: who may not is 403 everywhere, what is to be tried
+// again is so everywhere, and no status is one that nobody reads.
+func TestA4_TheStatusesOfARowAgree(t *testing.T) {
+	exits := map[int]bool{ExitFailed: true, ExitUsage: true, ExitRefused: true, ExitUnreachable: true, ExitTryAgain: true, ExitNotAllowed: true, ExitConfig: true}
+	for _, r := range rows {
+		if r.HTTP < 400 || r.HTTP > 599 || !exits[r.Exit] {
+			t.Errorf("%s: HTTP %d, exit %d", string(r.Code), r.HTTP, r.Exit)
+		}
+		if r.Exit == ExitNotAllowed && r.HTTP != 403 || (r.HTTP == 429) != (r.Exit == ExitTryAgain && r.HTTP != 503) || r.Exit == ExitUsage && r.HTTP != 400 {
+			t.Errorf("%s: HTTP %d and exit %d do not agree", string(r.Code), r.HTTP, r.Exit)
+		}
+		if r.Form == InvalidParams && r.HTTP != 404 {
+			t.Errorf("%s: an unknown name is HTTP %d", string(r.Code), r.HTTP)
+		}
+	}
+}

@@ -309,6 +309,11 @@ func TestCLI2_StatusOfEveryRefusal(t *testing.T) {
 				t.Errorf("%s: %q does not say %q", row.Code, r.err, want)
 			}
 		}
+		r = postern(t, "--run-dir", dir, "--json", "connection", "grant", "demo", "fs", "read")
+		var doc struct{ Refusal api.Refusal }
+		if err := json.Unmarshal([]byte(r.stdout), &doc); err != nil || doc.Refusal.Code != row.Code || doc.Refusal.Sentence != row.Sentence || doc.Refusal.Help != row.Code.Help() || r.status != row.Exit {
+			t.Errorf("%s: status %d, %v, %q", row.Code, r.status, err, r.stdout)
+		}
 		r = postern(t, "--run-dir", dir, "connect", "--project", "demo")
 		if r.status != 1 || !strings.Contains(r.stdout, `"code":-32000`) || !strings.Contains(r.stdout, string(row.Code)) || strings.Count(r.err, "\n") != 1 {
 			t.Errorf("connect, %s: status %d %q %q", row.Code, r.status, r.stdout, r.err)

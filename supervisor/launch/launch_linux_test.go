@@ -106,6 +106,11 @@ func TestRootFacts_DryRunVersionsAndAudit(t *testing.T) {
 	r.must(api.AccountAdd, api.AccountAddParams{Name: "alice", UIDs: []uint32{1000}}, dry)
 	ws := r.workspace("ws", 1000)
 	r.refused(refusal.NotFound, api.ProjectAdd, api.ProjectAddParams{Label: "p", Workspace: ws, Owner: "alice"})
+	// One rule for what is not there, whichever command names it.
+	r.refused(refusal.NotFound, api.AccountDelete, api.Selected{Selector: "x"})
+	r.refused(refusal.ProjectUnknown, api.ProjectSet, api.ProjectSetParams{Project: "x"})
+	r.refused(refusal.ServerUnknown, api.ServerDelete, api.Selected{Selector: "x"})
+	r.refused(refusal.ServerUnknown, api.ServerShow, api.Selected{Selector: "x"})
 	r.must(api.AccountAdd, api.AccountAddParams{Name: "alice", UIDs: []uint32{1000}})
 	r.must(api.ProjectAdd, api.ProjectAddParams{Label: "p", Workspace: ws, Owner: "alice"}, dry)
 	if n, err := unix.Getxattr(ws, markName, nil); err == nil {
