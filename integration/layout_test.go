@@ -49,6 +49,7 @@ var mayImport = map[string][]string{
 	"supervisor/token":    {},
 	"supervisor/api":      {},
 	"supervisor/peer":     {},
+	"supervisor/sink":     {},
 	"supervisor/store":    {},
 	"supervisor/audit":    {},
 	"supervisor/client":   {"supervisor/api"},
@@ -59,8 +60,8 @@ var mayImport = map[string][]string{
 	"supervisor/workers":  {"supervisor/order", "supervisor/gate", "supervisor/peer", "bridge/pace", "bridge/wire"},
 	"supervisor/control":  {"supervisor/api", "supervisor/order", "supervisor/gate", "supervisor/workers", "supervisor/registry", "supervisor/activity", "supervisor/store", "supervisor/peer", "supervisor/token", "policy", "policy/access", "policy/class"},
 
-	"cmd/posternd":          {"supervisor/launch", "supervisor/audit", "supervisor/order", "supervisor/api", "profiles"},
-	"cmd/postern-authority": {"supervisor/control", "supervisor/gate", "supervisor/workers", "supervisor/registry", "supervisor/activity", "supervisor/store", "supervisor/peer", "supervisor/token", "supervisor/order", "supervisor/api", "policy", "policy/access", "policy/class", "profiles"},
+	"cmd/posternd":          {"supervisor/sink", "supervisor/launch", "supervisor/audit", "supervisor/order", "supervisor/api", "profiles"},
+	"cmd/postern-authority": {"supervisor/sink", "supervisor/control", "supervisor/gate", "supervisor/workers", "supervisor/registry", "supervisor/activity", "supervisor/store", "supervisor/peer", "supervisor/token", "supervisor/order", "supervisor/api", "policy", "policy/access", "policy/class", "profiles"},
 	"cmd/postern-bridge":    {"bridge"},
 	"cmd/postern-jail":      {"jail/stage", "jail/spec"},
 	"cmd/postern":           {"supervisor/client", "supervisor/api", "policy/class", "profiles"},

@@ -25,13 +25,16 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"postern/refusal"
+	"postern/supervisor/sink"
 )
 
 func main() {
 	stateDir := flag.String("state-dir", "/var/lib/postern", "directory of policy.db and activity.db")
 	runDir := flag.String("run-dir", "/run/postern", "directory of the sockets; used in messages only")
 	flag.Parse()
-	log := hclog.New(&hclog.LoggerOptions{Name: "authority", Level: hclog.Info, Output: os.Stderr, JSONFormat: os.Getenv("JOURNAL_STREAM") != ""})
+	lines := sink.New(os.Stderr)
+	defer lines.Close()
+	log := hclog.New(&hclog.LoggerOptions{Name: "authority", Level: hclog.Info, Output: lines, JSONFormat: os.Getenv("JOURNAL_STREAM") != ""})
 	if flag.NArg() > 0 {
 		fmt.Fprintf(os.Stderr, "postern-authority takes no arguments, got %q\n", flag.Arg(0))
 		os.Exit(refusal.ExitUsage)
@@ -41,6 +44,7 @@ func main() {
 	err := run(ctx, *stateDir, *runDir, log)
 	if err != nil && !errors.Is(err, context.Canceled) {
 		log.Error("the authority ends", "error", err)
+		lines.Close()
 		os.Exit(refusal.ExitFailed)
 	}
 }

@@ -32,6 +32,7 @@ import (
 	"postern/supervisor/audit"
 	"postern/supervisor/launch"
 	"postern/supervisor/order"
+	"postern/supervisor/sink"
 )
 
 // The range that is used where none is named: above the ranges that systemd gives to
@@ -68,8 +69,10 @@ func run(ctx context.Context, args []string, errw io.Writer) int {
 	if check {
 		return report(errw, cfg.CheckFiles())
 	}
-	cfg.Stderr = errw
-	cfg.Log = hclog.New(&hclog.LoggerOptions{Name: "posternd", Level: hclog.Info, Output: errw, JSONFormat: json})
+	lines := sink.New(errw)
+	defer lines.Close()
+	cfg.Stderr = lines
+	cfg.Log = hclog.New(&hclog.LoggerOptions{Name: "posternd", Level: hclog.Info, Output: lines, JSONFormat: json})
 	err := launch.Run(ctx, cfg)
 	switch {
 	case errors.Is(err, launch.ErrConfig):
