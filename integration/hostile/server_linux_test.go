@@ -310,7 +310,7 @@ func TestServer_J8_NothingOfTheHostIsReached(t *testing.T) {
 }
 
 // Bombs end their own jail or are bounded in it; bob and the bridge go on.
-func TestServer_BombsStayInTheirJail(t *testing.T) {
+func TestServer_C153_BombsStayInTheirJail(t *testing.T) {
 	w, r := hostileWorld(t, "sys", "echo")
 	bob := w.open(w.b, bobUID, "")
 	twin := func(after string) {

@@ -95,7 +95,13 @@ var granted = []string{"echo", "slow", "read", "progress", "stubborn", "big"}
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	r, err := rig.Start(rig.Config{Bin: built.bin, Hosts: []rig.Host{{ID: "agents", UID: hostUID}}})
+	return newWorldWith(t, rig.Config{})
+}
+
+func newWorldWith(t *testing.T, cfg rig.Config) *world {
+	t.Helper()
+	cfg.Bin, cfg.Hosts = built.bin, []rig.Host{{ID: "agents", UID: hostUID}}
+	r, err := rig.Start(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ const schema = `"inputSchema":{"type":"object"}`
 
 var names = []string{"echo", "id_string", "id_null", "id_unknown", "id_others", "twice", "late_progress", "progress_all", "huge", "huge_last", "lines",
 	"bad_utf8", "one_byte", "duplicate", "no_message", "not_object", "bad_error", "flood_notes", "flood_requests", "asks", "die", "die_quietly", "hang",
-	"forge", "inject", "changed", "changed_broken", "grow", "nul", "deep", "stop_reading", "sys"}
+	"forge", "inject", "changed", "changed_broken", "grow", "nul", "deep", "stop_reading", "sys", "error_result", "error_params"}
 
 // lists are the ways in which a list is wrong.
 var lists = map[string]func(cursor string) string{
@@ -83,7 +83,11 @@ var lists = map[string]func(cursor string) string{
 func good(names ...string) string {
 	var defs []string
 	for _, n := range names {
-		defs = append(defs, `{"name":"`+n+`",`+schema+`}`)
+		claim := ""
+		if n == "die" || strings.HasPrefix(n, "error_") {
+			claim = `,"annotations":{"idempotentHint":true}` // an invitation to try again
+		}
+		defs = append(defs, `{"name":"`+n+`",`+schema+claim+`}`)
 	}
 	return "[" + strings.Join(defs, ",") + "]"
 }
@@ -230,6 +234,10 @@ func (h *hostile) call(ctx context.Context, m *rpc.Message) {
 			}
 		}
 		s.Text(m, strings.Join(answers, "\n"))
+	case "error_result":
+		s.Result(m, `"content":[{"type":"text","text":"no such row"}],"isError":true`)
+	case "error_params":
+		s.Error(m, -32602, "no such column")
 	case "die":
 		fmt.Fprintln(os.Stderr, "panic: hostile")
 		os.Exit(3)
