@@ -36,7 +36,7 @@ func setUp(r *rig.Rig, pkg string) (project string, err error) {
 	for _, args := range [][]string{
 		{"account", "add", "person", "--uid", fmt.Sprint(personUID)}, {"project", "add", "p", "--workspace", ws, "--owner", "person"},
 		{"project", "set", "p", "--person-bind=true"}, {"server", "add", "count", "--profile", "static", "--package", pkg, "--", "/package/count", "/dev/null"},
-		{"connection", "add", "p", "count"}, {"connection", "grant", "p", "count", "echo"},
+		{"connection", "add", "p", "count"}, {"connection", "grant", "p", "count", "echo", "big", "--tier", "reversible"},
 	} {
 		if out, errb, exit := r.CLI(0, args...); exit != 0 {
 			return "", fmt.Errorf("postern %v: %s%s", args, out, errb)
@@ -144,7 +144,7 @@ func spawn(argv []string, uid int) (*client, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	c := &client{in: in, out: bufio.NewReaderSize(out, 1<<20), close: func() { in.Close(); cmd.Wait() }}
+	c := &client{in: in, out: bufio.NewReaderSize(out, longest), close: func() { in.Close(); cmd.Wait() }}
 	got, err := c.begin()
 	if err != nil {
 		c.close()
@@ -185,7 +185,7 @@ func dial(r *rig.Rig, project string) (*client, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := bufio.NewReaderSize(conn, 1<<20)
+	out := bufio.NewReaderSize(conn, longest)
 	for _, line := range []string{`{"postern":{"bind":1}}`, `{"postern":{"stdio":"here"}}`} {
 		if _, err := io.WriteString(conn, line+"\n"); err != nil {
 			return nil, err
@@ -252,23 +252,30 @@ func (w *way) turn(calls int) error {
 		}
 	}
 	at := w.costs()
-	one, err := measure(c, 1, calls)
+	one, err := measure(c, payload, 1, calls)
 	if err != nil {
 		return err
 	}
 	between := w.costs()
-	many, err := measure(c, callers, calls*3)
+	many, err := measure(c, payload, callers, calls*3)
 	if err != nil {
 		return err
 	}
 	if w.rig != nil {
 		w.cost = [2]string{between.perCall(at, calls), w.costs().perCall(between, calls*3)}
 	}
+	for i, size := range sizes {
+		s, err := measure(c, size.call, 1, max(calls/size.share, 10))
+		if err != nil {
+			return fmt.Errorf("%s: %w", size.name, err)
+		}
+		w.size[i] = append(w.size[i], s)
+	}
 	w.one, w.many = append(w.one, one), append(w.many, many)
 	return nil
 }
 
-func measure(c *client, n, calls int) (sample, error) {
+func measure(c *client, call string, n, calls int) (sample, error) {
 	took := make([][]time.Duration, n)
 	errs := make([]error, n)
 	var wg sync.WaitGroup
@@ -278,7 +285,7 @@ func measure(c *client, n, calls int) (sample, error) {
 			took[i] = make([]time.Duration, 0, calls/n)
 			for range calls / n {
 				t := time.Now()
-				if errs[i] = c.call(); errs[i] != nil {
+				if errs[i] = c.ask(call); errs[i] != nil {
 					return
 				}
 				took[i] = append(took[i], time.Since(t))

@@ -1,8 +1,9 @@
 // Command bench measures the bars side by side in one run: the disk's floor, a
 // tool server called directly, through a plain relay, through Postern's bridge
-// with decision and durable record, and by postern connect; the decision alone;
-// launching in other people's jails and in ours; a worker at rest, and the end of a storm. RIVAL names another gateway
-// to run in the same turns, as a command line in which {} stands for the server's.
+// with decision and durable record, and by postern connect, in three sizes; other
+// gateways; the decision alone; launching in other people's jails and in ours; a worker
+// at rest, and the end of a storm. RIVAL names one more gateway to run in the same turns,
+// as a command line in which {} stands for the server's, or as the URL of one that runs.
 //
 // It needs root. Every figure is of one machine at one time: read the ratios.
 // It is no test: nothing here passes or fails.
@@ -31,12 +32,15 @@ func main() {
 	turns := flag.Int("turns", 5, "turns; the median of their medians is shown")
 	launches := flag.Int("launches", 100, "launches of each kind; 0 leaves launching and deciding out")
 	only := flag.String("only", "", "measure only the ways whose name contains this, beside the direct one")
+	typed := flag.Bool("typed", false, "be the typed proxy in front of the command that follows")
 	alone := flag.Bool("jails", false, "measure launching and jails alone")
 	flag.Parse()
 	var err error
 	switch {
 	case *relay:
 		err = runRelay(flag.Args())
+	case *typed:
+		err = runTyped(flag.Args())
 	case *alone:
 		err = jailsAlone(*launches)
 	default:
@@ -52,10 +56,11 @@ func main() {
 type way struct {
 	name string
 	open func() (*client, error)
-	one  []sample  // one caller, a sample for each turn
-	many []sample  // sixteen callers
-	rig  *rig.Rig  // whose processes do the work; nil where it is no Postern
-	cost [2]string // of one call in the last turn, by one caller and by sixteen
+	one  []sample    // one caller, a sample for each turn
+	size [2][]sample // one caller, larger: see sizes
+	many []sample    // sixteen callers
+	rig  *rig.Rig    // whose processes do the work; nil where it is no Postern
+	cost [2]string   // of one call in the last turn, by one caller and by sixteen
 }
 
 // sample is one turn's result.
@@ -65,6 +70,18 @@ type sample struct {
 }
 
 const callers = 16
+
+// sizes are the larger calls: arguments that come back, and a result.
+var sizes = [2]struct {
+	name, call string
+	share      int // of the calls of a turn, one in so many
+}{
+	{"10 KB there and back", `"tools/call","params":{"name":"echo","arguments":{"text":"` + strings.Repeat("0123456789abcdef", 640) + `"}}`, 10},
+	{"1 MB result", `"tools/call","params":{"name":"big","arguments":{"bytes":1048576}}`, 100},
+}
+
+// longest is the longest line of an answer.
+const longest = 4 << 20
 
 func run(calls, turns, launches int, only string) (err error) {
 	repo, err := rig.Repository()
@@ -113,10 +130,11 @@ func run(calls, turns, launches int, only string) (err error) {
 		{name: "bridge, by connect", rig: r, open: func() (*client, error) { return connect(r, project) }},
 		{name: "connect, record in memory", rig: mem, open: func() (*client, error) { return connect(mem, memProject) }},
 	}
-	if rival := os.Getenv("RIVAL"); rival != "" {
-		line := strings.Fields(strings.ReplaceAll(rival, "{}", strings.Join(server, " ")))
-		ways = append(ways, &way{name: "rival " + filepath.Base(line[0]), open: func() (*client, error) { return spawn(line, 0) }})
+	others, err := rivals(repo, self, server)
+	if err != nil {
+		return err
 	}
+	ways = append(ways, others...)
 	direct := ways[0]
 	ways = slices.DeleteFunc(ways, func(w *way) bool { return w != direct && !strings.Contains(w.name, only) })
 	var floor []time.Duration
@@ -168,6 +186,11 @@ func show(ways []*way, floor time.Duration) {
 	for _, w := range ways {
 		a, b := middle(w.one), middle(w.many)
 		fmt.Printf("%-26s | %6s %6s %7s %8.0f | %6s %7s %8.0f | %s, %s µs\n", w.name, us(a.p10), us(a.p50), us(a.p99), a.rate, us(b.p50), us(b.p99), b.rate, us(a.p10-base.p10), us(a.p50-base.p50))
+	}
+	fmt.Printf("\n%-26s | %21s p50 µs | %21s p50 µs and as often as direct\n", "one caller", sizes[0].name, sizes[1].name)
+	for _, w := range ways {
+		small, big := middle(w.size[0]).p50, middle(w.size[1]).p50
+		fmt.Printf("%-26s | %28s | %28s  %.2f\n", w.name, us(small), us(big), float64(big)/float64(middle(ways[0].size[1]).p50))
 	}
 	fmt.Println("\nprocessor time of one call, one caller / sixteen")
 	for _, w := range ways {
