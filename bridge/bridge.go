@@ -21,14 +21,18 @@
 //   - bridge-6: reaching a bound ends the request that reached it and nothing else;
 //     only a runtime that does not read its answers loses its session.
 //   - bridge-7: a session's calls reach the instance of its own slot, and no other.
+//   - bridge-8: a subscription is admitted like a read, and looked at again after each
+//     change; an update, a log message and a question of a server reach only the session
+//     that they are certainly for.
 //
 // How a cancelled call ends: where the server had not been sent it, or answers with an
 // error within CancelGrace, the outcome is cancelled; where it answers with a result
 // all the same, completed and not returned; where it says nothing, as the protocol
 // allows, unknown.
 //
-// It decides nothing and starts no process. Of the tools it keeps only where a served
-// name leads, until the authority says that something changed.
+// It decides nothing and starts no process. Of the tools, prompts and resources it keeps
+// only where a name leads, until the authority says that something changed; and of an
+// open question what it takes to go on.
 package bridge
 
 import (
@@ -39,7 +43,6 @@ import (
 	"sync"
 	"time"
 
-	"postern/bridge/mcp"
 	"postern/bridge/stream"
 	"postern/bridge/wire"
 	"postern/ids"
@@ -57,7 +60,6 @@ const (
 	MaxAnswers     = 48 << 20         // bytes of long lines that tool servers have begun, of all together
 	MaxSessions    = 128              // each blocks one thread, and one more while its runtime does not read
 	MaxInstances   = 64               // tool servers; each blocks two threads, and one more while it does not read
-	MaxListens     = 8                // subscriptions of one session
 	ViewWait       = 10 * time.Second // for the authority's answer to View
 	StartWait      = 60 * time.Second // for a tool server, at most
 	CancelGrace    = time.Second      // for a server to confirm a cancellation
@@ -351,35 +353,4 @@ func (b *Bridge) viewed(m wire.ViewIs, fds []int) {
 		return
 	}
 	ch <- r // has room for the one answer
-}
-
-// changed makes each session forget its routes and tells its runtime in the way of
-// the runtime's era.
-func (b *Bridge) changed() {
-	type note struct {
-		s    *session
-		line []byte
-	}
-	var notes []note
-	b.mu.Lock()
-	for _, s := range b.sessions {
-		s.routes = nil
-		s.generation++
-		if s.out == nil {
-			continue
-		}
-		if s.legacy != "" {
-			notes = append(notes, note{s, mcp.AppendToolsChanged(nil, nil)})
-		}
-		for _, l := range s.listens {
-			if l == nil {
-				continue // it did not ask for this
-			}
-			notes = append(notes, note{s, mcp.AppendToolsChanged(nil, l)})
-		}
-	}
-	b.mu.Unlock()
-	for _, n := range notes {
-		n.s.send(n.line)
-	}
 }

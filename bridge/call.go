@@ -10,8 +10,24 @@ import (
 	"postern/bridge/upstream"
 	"postern/bridge/wire"
 	"postern/ids"
+	"postern/item"
 	"postern/refusal"
 )
+
+// request is one of the requests that are admitted before a server hears of them.
+type request struct {
+	method string
+	kind   item.Kind
+	member string // of params, which names the item
+}
+
+// requests are all of them, by their methods.
+var requests = map[string]request{
+	mcp.MethodToolsCall:  {mcp.MethodToolsCall, item.Tool, "name"},
+	mcp.MethodPromptsGet: {mcp.MethodPromptsGet, item.Prompt, "name"},
+	mcp.MethodRead:       {mcp.MethodRead, item.Resource, "uri"},
+	mcp.MethodSubscribe:  {mcp.MethodSubscribe, item.Resource, "uri"},
+}
 
 // phase is how far a call got.
 type phase int
@@ -23,22 +39,35 @@ const (
 	over
 )
 
-// call is one tools/call of a runtime.
+// call is one request of a runtime that is admitted: a tools/call, or a prompts/get,
+// resources/read or subscription.
 type call struct {
-	s     *session
-	live  *live
-	key   string // mcp.IDKey of id
-	id    mcp.Value
-	token mcp.Value // for progress; nil when none was asked for
-	name  string    // as the runtime called it
-	peer  mcp.Peer  // what the runtime speaks
+	s       *session
+	live    *live
+	key     string // mcp.IDKey of id
+	id      mcp.Value
+	token   mcp.Value // for progress; nil when none was asked for
+	what    request
+	name    string    // as the runtime called it
+	peer    mcp.Peer  // what the runtime speaks
+	elicits bool      // the runtime can ask its user
+	level   mcp.Level // from which a modern runtime wants log messages; 0 for none
+	done    func(ok bool)
+
+	// Where it brings the answer to a question of the server.
+	resumes *handle
+	replies map[string]mcp.Value
+	rounds  int
 
 	// Set before the Admit and not changed any more.
 	in      *instance // nil where the call can only be refused
-	tool    string    // the upstream's name
+	tool    string    // the item's key, by the upstream's name
+	digest  [32]byte  // of the arguments
 	paths   *wire.Paths
 	number  int64 // the id towards the tool server
 	line    []byte
+	source  []byte // the runtime's line, kept where the call may have to be made again
+	raw     []byte // the runtime's line while the call begins
 	started time.Time
 
 	// Guarded by Bridge.mu.
@@ -49,8 +78,16 @@ type call struct {
 	code     refusal.Code
 	returned bool
 	timer    *time.Timer
-	again    []byte // the runtime's line, where a view older than a grant may have misled us; asked once more
+	again    []byte    // the runtime's line, where a view older than a grant may have misled us; asked once more
+	handle   string    // under which a question of the server waits for a retry
+	question mcp.Value // the id under which its server then waits for the answer
+	prev     *call     // the call that this one goes on with, at the same server
+	heir     *call
+	alive    time.Time // when the authority was last told so
 }
+
+// itemKey is the key by which the runtime means the item.
+func (c *call) itemKey() string { return c.what.kind.Key(c.name) }
 
 // begin takes the short way where the route is known and the server runs, and
 // otherwise leaves the reader to wait elsewhere.
@@ -59,7 +96,7 @@ func (c *call) begin(m *mcp.Message, line []byte) {
 	b.mu.Lock()
 	c.live.call = c
 	routes := c.s.routes
-	t, known := routes[c.name]
+	t, known := routes.find(c.itemKey())
 	in := b.instances[placeOf(t)]
 	b.mu.Unlock()
 	switch {
@@ -70,6 +107,7 @@ func (c *call) begin(m *mcp.Message, line []byte) {
 		c.again = bytes.Clone(line)
 		c.ask(m, t, nil)
 	default:
+		c.raw = line
 		c.ask(m, t, in)
 	}
 }
@@ -94,7 +132,7 @@ func (c *call) beginSlowly(line []byte) {
 		}
 		routes = c.s.remember(view, generation)
 	}
-	t, known := routes[c.name]
+	t, known := routes.find(c.itemKey())
 	if !known || !t.Callable {
 		c.ask(m, t, nil)
 		return
@@ -105,6 +143,7 @@ func (c *call) beginSlowly(line []byte) {
 		c.refuse(code, !recorded)
 		return
 	}
+	c.raw = line
 	c.ask(m, t, in)
 }
 
@@ -113,34 +152,49 @@ func (c *call) beginSlowly(line []byte) {
 func (c *call) ask(m *mcp.Message, t wire.Tool, in *instance) {
 	b := c.s.b
 	args := m.Param("arguments")
-	digest := sha256.Sum256(args)
+	c.digest = sha256.Sum256(args)
+	digest, size := c.digest, len(args)
+	var replies mcp.Value
+	if c.resumes != nil {
+		replies = mcp.JoinReplies(c.resumes.questions, c.replies)
+		digest = sha256.Sum256(append(append(bytes.Clone(args), '\n'), replies...))
+		size += len(replies)
+	}
 	admit := wire.Admit{
 		Session: c.s.id, Connection: t.Connection, Tool: t.Tool,
-		Digest: hex.EncodeToString(digest[:]), Size: int64(len(args)), RequestID: requestID(c.id),
+		Digest: hex.EncodeToString(digest[:]), Size: int64(size), RequestID: requestID(c.id),
 	}
 	if t.Tool == "" {
-		admit.Tool = c.name
+		admit.Tool = c.itemKey()
 	}
 	c.in, c.tool, c.started = in, admit.Tool, time.Now()
-	if in != nil {
+	if c.resumes != nil {
+		admit.Continues = c.resumes.first
+	}
+	switch {
+	case in == nil:
+	case c.resumes != nil && c.resumes.held != nil && c.resumes.held.in != in:
+		c.refuse(refusal.ServerExited, true) // the server that asked is gone
+		return
+	default:
 		admit.Instance = in.id
 		c.readPaths(m, t)
 		admit.Paths = c.paths
-		c.number = in.srv.NextID()
-		c.line = in.srv.Peer().AppendCall(make([]byte, 0, 128+len(args)+len(c.tool)), c.number, m, c.tool)
+		c.build(m, in, replies)
 	}
+	c.raw = nil
 	b.mu.Lock()
 	if c.phase != waiting || c.gone {
 		b.mu.Unlock()
 		return
 	}
-	tooMuch := c.s.held+len(c.line) > MaxHeld || b.held+len(c.line) > MaxHeldAll || (in != nil && in.calls >= MaxConnCalls)
+	tooMuch := c.s.held+c.size() > MaxHeld || b.held+c.size() > MaxHeldAll || (in != nil && in.calls >= MaxConnCalls)
 	if !tooMuch {
 		c.phase = asking
 		admit.Seq = b.nextSeqLocked()
 		b.asked[admit.Seq] = c
-		c.s.held += len(c.line)
-		b.held += len(c.line)
+		c.s.held += c.size()
+		b.held += c.size()
 		if in != nil {
 			in.calls++
 		}
@@ -160,6 +214,40 @@ func (c *call) ask(m *mcp.Message, t wire.Tool, in *instance) {
 	}})
 }
 
+func (c *call) size() int { return len(c.line) + len(c.source) }
+
+// build makes the line that goes to the server if the call is admitted.
+func (c *call) build(m *mcp.Message, in *instance, replies mcp.Value) {
+	peer := in.srv.Peer()
+	if c.resumes != nil && c.resumes.held != nil { // its server waits for the answer alone
+		c.number = c.resumes.held.number
+		c.line = mcp.AppendResponse(nil, c.resumes.asked, c.replies[c.resumes.questions[0].Key])
+		return
+	}
+	c.number = in.srv.NextID()
+	_, name := item.Split(c.tool)
+	if peer.Modern && c.what.method == mcp.MethodSubscribe {
+		c.line = peer.AppendRequest(nil, c.number, mcp.MethodListen, `"notifications":`+mcp.Filter{URIs: []string{name}}.Filters())
+		return
+	}
+	x := mcp.Extra{Elicit: c.elicits, Responses: nil}
+	if peer.Modern {
+		x.Level = c.wants().String()
+		if c.resumes != nil {
+			x.State = c.resumes.state
+			if len(c.resumes.questions) > 0 {
+				x.Responses = replies
+			}
+		}
+		if !c.peer.Modern && c.elicits { // what it asks is asked here, and the call made again
+			if x.Elicit = c.raw != nil && len(c.raw) <= MaxSource; x.Elicit {
+				c.source = bytes.Clone(c.raw)
+			}
+		}
+	}
+	c.line = peer.AppendCall(make([]byte, 0, 256+len(c.raw)+len(name)), c.number, m, c.what.method, mcp.Subject{Member: c.what.member, Name: name}, x)
+}
+
 // readPaths takes the path arguments, where the tool has any, out of the very value
 // that is sent if the call is admitted.
 func (c *call) readPaths(m *mcp.Message, t wire.Tool) {
@@ -168,11 +256,12 @@ func (c *call) readPaths(m *mcp.Message, t wire.Tool) {
 	}
 }
 
-// overLocked gives back what the call held. It may be called once.
-func (c *call) overLocked() {
+// overLocked gives back what the call held, and what the calls held that it goes on
+// with. It returns those, which end as this one does. It may be called once.
+func (c *call) overLocked() (before []ids.Call) {
 	c.phase = over
-	c.s.held -= len(c.line)
-	c.s.b.held -= len(c.line)
+	c.s.held -= c.size()
+	c.s.b.held -= c.size()
 	if c.in != nil {
 		c.in.calls--
 	}
@@ -183,10 +272,24 @@ func (c *call) overLocked() {
 	if c.timer != nil {
 		c.timer.Stop()
 	}
+	c.s.dropHandleLocked(c.handle)
+	if c.prev != nil && c.prev.phase == running {
+		before = append(c.prev.overLocked(), c.prev.call)
+	}
+	return before
 }
 
 // settle takes the right to answer the runtime; see session.finish.
 func (c *call) settle() bool { return c.s.finish(c.live, c.key) }
+
+// reply gives the answer to whoever made the request: a runtime, or the bridge itself.
+func (c *call) reply(line []byte, ok bool) bool {
+	if c.done != nil {
+		c.done(ok)
+		return true
+	}
+	return c.s.send(line)
+}
 
 // refuse answers the call with a refusal, in the form that the table gives it.
 func (c *call) refuse(code refusal.Code, report bool) {
@@ -195,30 +298,47 @@ func (c *call) refuse(code refusal.Code, report bool) {
 		c.phase = over
 	}
 	c.s.b.mu.Unlock()
+	c.abandonQuestion()
 	if c.settle() {
-		c.s.send(c.refusal(code))
+		c.reply(c.refusal(code), false)
 	}
 	if report {
-		c.s.denied(code, c.name, requestID(c.id))
+		c.s.denied(code, c.itemKey(), requestID(c.id))
 	}
 }
 
 // refuseUnentered refuses a call that never got a place among the live ones.
 func (c *call) refuseUnentered(code refusal.Code) {
 	c.s.send(c.refusal(code))
-	c.s.denied(code, c.name, requestID(c.id))
+	c.s.denied(code, c.itemKey(), requestID(c.id))
 }
 
 func (c *call) refusal(code refusal.Code) []byte {
 	row := refusal.Of(code)
-	switch row.Form {
-	case refusal.Result:
-		return c.peer.AppendRefusal(nil, c.id, string(row.Code), row.Code.Help(), row.Sentence)
-	case refusal.InvalidParams:
+	switch {
+	case row.Form == refusal.InvalidParams:
 		// The same words whether the name is another project's or nobody's.
-		return mcp.AppendError(nil, c.id, mcp.CodeInvalidParams, "Unknown tool: "+cut(c.name, mcp.MaxToolName), nil)
+		return c.unknown()
+	case row.Form == refusal.Result && c.what.kind == item.Tool:
+		return c.peer.AppendRefusal(nil, c.id, string(row.Code), row.Code.Help(), row.Sentence)
+	case row.Form == refusal.Result: // only a tool's result can say no
+		return mcp.AppendError(nil, c.id, refusal.ServerError.JSONRPC(), row.Sentence, refusalData(row.Code))
 	}
 	return mcp.AppendError(nil, c.id, row.Form.JSONRPC(), row.Sentence, refusalData(row.Code))
+}
+
+func (c *call) unknown() []byte {
+	switch c.what.kind {
+	case item.Prompt:
+		return mcp.AppendError(nil, c.id, mcp.CodeInvalidParams, "Unknown prompt: "+cut(c.name, mcp.MaxToolName), nil)
+	case item.Resource:
+		code := mcp.CodeInvalidParams
+		if !c.peer.Modern {
+			code = mcp.CodeNoResource
+		}
+		return mcp.AppendError(nil, c.id, code, "Resource not found: "+cut(c.name, mcp.MaxToolName), nil)
+	}
+	return mcp.AppendError(nil, c.id, mcp.CodeInvalidParams, "Unknown tool: "+cut(c.name, mcp.MaxToolName), nil)
 }
 
 func (b *Bridge) refused(m wire.Refused) {
@@ -243,8 +363,11 @@ func (b *Bridge) refused(m wire.Refused) {
 	switch {
 	case again != nil:
 		b.run.Go(func() { c.beginSlowly(again) })
-	case c != nil && c.settle():
-		c.s.send(c.refusal(code))
+	case c != nil:
+		c.abandonQuestion()
+		if c.settle() {
+			c.reply(c.refusal(code), false)
+		}
 	}
 }
 
@@ -255,11 +378,19 @@ func (b *Bridge) admitted(m wire.Admitted) {
 	delete(b.asked, m.Seq)
 	next := b.answeredLocked(false)
 	send := false
+	var held *call
+	gone := false
 	if c != nil {
-		c.call = m.Call
-		if send = !c.gone && c.in != nil; send {
+		c.call, gone = m.Call, c.gone
+		if c.resumes != nil {
+			held = c.resumes.held
+		}
+		if send = !c.gone && c.in != nil && (held == nil || held.phase == running && !held.gone); send {
 			c.phase = running
 			b.calls[m.Call] = c
+			if held != nil {
+				held.heir, c.prev = c, held
+			}
 		} else {
 			c.overLocked()
 		}
@@ -269,6 +400,8 @@ func (b *Bridge) admitted(m wire.Admitted) {
 	switch {
 	case c == nil:
 		_ = b.link.tell(wire.Ended{Call: m.Call, Outcome: wire.Cancelled, Code: refusal.CallCancelled})
+	case send && held != nil:
+		c.goOn(held)
 	case send:
 		if err := c.in.srv.Call(c.number, c.line, c); err != nil {
 			if err != upstream.ErrBusy {
@@ -276,42 +409,77 @@ func (b *Bridge) admitted(m wire.Admitted) {
 			}
 			c.Answer(nil, 0, err)
 		}
-		b.mu.Lock()
-		late := c.gone && c.phase == running
-		b.mu.Unlock()
-		if late && c.in.srv.Cancel(c.number, c.why) { // stop came before the server knew the id
-			c.close(wire.Cancelled)
-		}
+		c.stopIfLate()
 	case c.in == nil:
 		_ = b.link.tell(wire.Ended{Call: m.Call, Outcome: wire.Failed, Code: refusal.ServerUnavailable})
 		c.refuse(refusal.ServerUnavailable, false)
+	case held != nil && !gone: // the server that asked has ended meanwhile
+		_ = b.link.tell(wire.Ended{Call: m.Call, Outcome: wire.Cancelled, Code: refusal.ServerExited})
+		c.refuse(refusal.ServerExited, false)
 	default: // cancelled while the authority decided: the server never saw it
 		_ = b.link.tell(wire.Ended{Call: m.Call, Outcome: wire.Cancelled, Code: refusal.CallCancelled})
+		c.abandonQuestion()
+	}
+}
+
+// stopIfLate cancels a call whose stop came before the server knew its id.
+func (c *call) stopIfLate() {
+	b := c.s.b
+	b.mu.Lock()
+	late := c.gone && c.phase == running
+	b.mu.Unlock()
+	if late && c.in.srv.Cancel(c.number, c.why) {
+		c.close(wire.Cancelled)
 	}
 }
 
 // Progress passes a server's progress to the runtime, if it asked for any and has no
-// answer yet: after the answer, runtimes close the session over it.
+// answer yet: after the answer, runtimes close the session over it. Such a call has its
+// limit once more.
 func (c *call) Progress(members []mcp.Member) {
 	if c.token == nil {
 		return
 	}
+	c.tellAlive(false)
 	line := c.peer.AppendProgress(nil, c.token, members)
 	_ = c.s.out.Send(line, func() bool { return !c.live.answered.Load() }) // the answer tells
+}
+
+// tellAlive gives a running call, and those it goes on with, their time anew.
+func (c *call) tellAlive(waits bool) {
+	b := c.s.b
+	b.mu.Lock()
+	now := time.Now()
+	tell := c.phase == running && (waits || now.Sub(c.alive) >= AliveEvery)
+	if tell {
+		c.alive = now
+	}
+	var all []ids.Call
+	for p := c; tell && p != nil; p = p.prev {
+		all = append(all, p.call)
+	}
+	b.mu.Unlock()
+	for _, id := range all {
+		_ = b.link.tell(wire.Alive{Call: id, Waits: waits})
+	}
 }
 
 // Answer ends the call, from the tool server's own goroutine.
 func (c *call) Answer(a *mcp.Answer, size int, err error) {
 	b := c.s.b
+	if err == nil && c.goesOn(a, size) {
+		return
+	}
 	b.mu.Lock()
 	if c.phase != running {
 		b.mu.Unlock()
 		return
 	}
-	c.overLocked()
+	before := c.overLocked()
 	gone, code, call := c.gone, c.code, c.call
 	returned := c.returned
 	b.mu.Unlock()
+	c.s.dropAsks(c)
 
 	end := wire.Ended{Call: call, Size: int64(size)}
 	switch {
@@ -325,24 +493,37 @@ func (c *call) Answer(a *mcp.Answer, size int, err error) {
 		end.Outcome, end.IsError = wire.Failed, a.IsError
 	default:
 		end.Outcome = wire.Completed
+		if c.what.method == mcp.MethodSubscribe {
+			c.subscribed()
+		}
 	}
 	switch {
 	case !gone && c.settle():
-		if end.Code != "" {
-			end.Returned = c.s.send(c.refusal(end.Code))
-		} else {
+		switch {
+		case end.Code != "":
+			end.Returned = c.reply(c.refusal(end.Code), false)
+		case c.done != nil:
+			c.done(end.Outcome == wire.Completed)
+		default:
 			end.Returned = c.s.send(c.peer.AppendAnswer(make([]byte, 0, size+256), c.id, a))
 			if !end.Returned {
 				c.s.send(c.refusal(refusal.ServerAnswer)) // it is done, and must not be repeated
 			}
 		}
-	case end.Outcome == wire.Failed: // its acknowledgement of the cancellation
+	case gone && end.Outcome == wire.Failed: // its acknowledgement of the cancellation
 		end.Outcome, end.Code, end.Returned = wire.Cancelled, code, returned
-	case end.Outcome == wire.Completed:
-		end.Returned = false
 	}
 	end.Micros = time.Since(c.started).Microseconds()
+	b.tellEnded(end, before)
+}
+
+// tellEnded reports how a call ended, and with it those that it went on with.
+func (b *Bridge) tellEnded(end wire.Ended, before []ids.Call) {
 	_ = b.link.tell(end)
+	for _, id := range before {
+		end.Call = id
+		_ = b.link.tell(end)
+	}
 }
 
 // abandon is for a runtime that cancelled or is gone: it gets no answer.
@@ -353,6 +534,9 @@ func (c *call) abandon(reason string) { c.stop(reason, refusal.CallCancelled, ni
 func (b *Bridge) cancelled(m wire.Cancel) {
 	b.mu.Lock()
 	c := b.calls[m.Call]
+	for c != nil && c.heir != nil {
+		c = c.heir // whoever waits now
+	}
 	b.mu.Unlock()
 	if c != nil {
 		c.stop(refusal.Of(m.Code).Sentence, m.Code, c.refusal(m.Code))
@@ -374,16 +558,29 @@ func (c *call) stop(reason string, code refusal.Code, answer []byte) {
 		c.timer = time.AfterFunc(CancelGrace, c.unconfirmed)
 	} else if c.phase == waiting {
 		c.phase = over
+		if c.timer != nil {
+			c.timer.Stop()
+		}
 	}
+	c.s.dropHandleLocked(c.handle)
+	question := c.question
+	c.question = nil
 	b.mu.Unlock()
 	if answer != nil && c.settle() {
-		sent := c.s.send(answer)
+		sent := c.reply(answer, false)
 		b.mu.Lock()
 		c.returned = sent
 		b.mu.Unlock()
 	}
 	if run && c.in.srv.Cancel(c.number, reason) {
 		c.close(wire.Cancelled)
+	}
+	if question != nil { // the server that waits for it can go on, and its silence is not taken for work
+		c.in.srv.Reply(mcp.AppendResponse(nil, question, mcp.Value(`{"action":"cancel"}`)))
+	}
+	c.s.dropAsks(c)
+	if !run {
+		c.abandonQuestion()
 	}
 }
 
@@ -402,10 +599,10 @@ func (c *call) close(outcome wire.Outcome) {
 		b.mu.Unlock()
 		return
 	}
-	c.overLocked()
+	before := c.overLocked()
 	end := wire.Ended{Call: c.call, Outcome: outcome, Code: c.code, Returned: c.returned, Micros: time.Since(c.started).Microseconds()}
 	b.mu.Unlock()
-	_ = b.link.tell(end)
+	b.tellEnded(end, before)
 }
 
 var _ upstream.Call = (*call)(nil)

@@ -2,10 +2,12 @@ package bridge
 
 import (
 	"bytes"
-	"errors"
+	"maps"
+	"slices"
 
 	"postern/bridge/mcp"
 	"postern/bridge/wire"
+	"postern/item"
 	"postern/refusal"
 )
 
@@ -19,7 +21,8 @@ func (s *session) front(m *mcp.Message, line []byte) {
 		}
 		return // initialized, and whatever else needs no answer
 	case mcp.Response:
-		return // nothing is ever asked of a runtime
+		s.answer(m)
+		return
 	}
 	if m.IsModern() {
 		s.modern(m, line)
@@ -29,19 +32,28 @@ func (s *session) front(m *mcp.Message, line []byte) {
 	switch m.Method {
 	case mcp.MethodInitialize:
 		s.initialize(m, peer)
-	case mcp.MethodPing, mcp.MethodSetLevel: // log messages of servers are not passed on
+	case mcp.MethodPing:
 		s.send(mcp.AppendResponse(nil, m.ID, peer.EmptyResult()))
-	case mcp.MethodToolsList, mcp.MethodToolsCall:
+	case mcp.MethodSetLevel:
+		s.setLevel(m, peer)
+	default:
+		_, call := requests[m.Method]
+		_, list := lists[m.Method]
+		if !call && !list && m.Method != mcp.MethodUnsubscribe {
+			s.unknown(m)
+			return
+		}
 		s.b.mu.Lock()
 		ready := s.legacy != ""
 		s.b.mu.Unlock()
-		if !ready {
+		switch {
+		case !ready:
 			s.sayNo(m.ID, refusal.NotInitialized)
-			return
+		case m.Method == mcp.MethodUnsubscribe:
+			s.unsubscribed(m, peer)
+		default:
+			s.enter(m, line, peer)
 		}
-		s.tools(m, line, peer)
-	default:
-		s.unknown(m)
 	}
 }
 
@@ -57,15 +69,31 @@ func (s *session) modern(m *mcp.Message, line []byte) {
 		s.send(mcp.AppendResponse(nil, m.ID, peer.DiscoverResult()))
 	case mcp.MethodListen:
 		s.listen(m)
-	case mcp.MethodToolsList, mcp.MethodToolsCall:
-		s.tools(m, line, peer)
-	default: // initialize, ping and setLevel among them: this revision has none
+	case mcp.MethodSubscribe: // listen took its place
 		s.unknown(m)
+	default: // initialize, ping and setLevel are unknown too: this revision has none
+		_, call := requests[m.Method]
+		_, list := lists[m.Method]
+		if !call && !list {
+			s.unknown(m)
+			return
+		}
+		s.enter(m, line, peer)
 	}
 }
 
+// notPassed are methods of the protocol that Postern knows and does not pass on.
+var notPassed = map[string]bool{
+	"completion/complete": true, "tasks/get": true, "tasks/list": true, "tasks/result": true, "tasks/cancel": true, "tasks/update": true,
+	"sampling/createMessage": true, "roots/list": true, "elicitation/create": true,
+}
+
 func (s *session) unknown(m *mcp.Message) {
-	s.send(mcp.AppendError(nil, m.ID, mcp.CodeMethodNotFound, "Method not found: "+cut(m.Method, 100), nil))
+	text := "Method not found: " + cut(m.Method, 100)
+	if notPassed[m.Method] {
+		text += " (Postern does not pass it on)"
+	}
+	s.send(mcp.AppendError(nil, m.ID, mcp.CodeMethodNotFound, text, nil))
 }
 
 // sayNo answers a request with a refusal of the table, and reports it.
@@ -89,7 +117,7 @@ func (s *session) initialize(m *mcp.Message, peer mcp.Peer) {
 	s.b.mu.Lock()
 	again := s.legacy != ""
 	if !again {
-		s.legacy = version
+		s.legacy, s.elicits = version, mcp.Forms(m.Param("capabilities"))
 	}
 	s.b.mu.Unlock()
 	if again {
@@ -97,38 +125,6 @@ func (s *session) initialize(m *mcp.Message, peer mcp.Peer) {
 		return
 	}
 	s.send(mcp.AppendResponse(nil, m.ID, peer.InitializeResult(version)))
-}
-
-// listen opens a subscription. The acknowledgement is its first message, so the id is
-// entered only after that is on its way.
-func (s *session) listen(m *mcp.Message) {
-	tools, f := m.WantsToolChanges()
-	if f != nil {
-		f.ID = m.ID
-		s.refuse(f, "")
-		return
-	}
-	id, key := bytes.Clone(m.ID), mcp.IDKey(m.ID)
-	s.b.mu.Lock()
-	_, open := s.listens[key]
-	_, live := s.live[key]
-	full := len(s.listens) >= MaxListens
-	s.b.mu.Unlock()
-	switch {
-	case open || live:
-		s.sayNo(id, refusal.DuplicateID)
-		return
-	case full:
-		s.sayNo(id, refusal.LimitCalls)
-		return
-	}
-	s.send(mcp.AppendAcknowledged(nil, id, tools))
-	s.b.mu.Lock()
-	if !tools { // open, and nothing will ever be sent on it
-		id = nil
-	}
-	s.listens[key] = id
-	s.b.mu.Unlock()
 }
 
 // cancel ends what the runtime no longer waits for; there is no answer, whatever it
@@ -139,23 +135,29 @@ func (s *session) cancel(m *mcp.Message) {
 		return
 	}
 	s.b.mu.Lock()
-	delete(s.listens, key)
+	var subs []sub
+	if open := s.listens[key]; open != nil {
+		subs = slices.Collect(maps.Values(open.subs))
+		delete(s.listens, key)
+	}
 	l := s.live[key]
 	if l != nil {
 		delete(s.live, key)
 		l.answered.Store(true)
 	}
 	s.b.mu.Unlock()
+	s.b.unsubscribe(subs)
 	if l != nil && l.call != nil {
 		l.call.abandon(reason)
 	}
 }
 
-// tools enters a list or a call under its id, so that two of the same id can never
+// enter enters a list or a call under its id, so that two of the same id can never
 // answer each other.
-func (s *session) tools(m *mcp.Message, line []byte, peer mcp.Peer) {
+func (s *session) enter(m *mcp.Message, line []byte, peer mcp.Peer) {
 	l := &live{}
 	key := mcp.IDKey(m.ID)
+	what, listing := lists[m.Method]
 	s.b.mu.Lock()
 	_, twice := s.live[key]
 	_, open := s.listens[key]
@@ -163,19 +165,25 @@ func (s *session) tools(m *mcp.Message, line []byte, peer mcp.Peer) {
 	if !twice && !open && !full {
 		s.live[key] = l
 	}
-	draining := s.b.draining
+	draining, elicits := s.b.draining, s.elicits
 	s.b.mu.Unlock()
 	switch {
 	case twice || open:
 		s.sayNo(m.ID, refusal.DuplicateID)
-	case m.Method == mcp.MethodToolsList && full:
+	case listing && full:
 		s.sayNo(m.ID, refusal.LimitCalls)
-	case m.Method == mcp.MethodToolsList:
+	case listing:
 		id, cursor := bytes.Clone(m.ID), bytes.Clone(m.Param("cursor"))
-		s.b.run.Go(func() { s.list(l, key, id, cursor, peer) })
+		s.b.run.Go(func() { s.list(l, what, key, id, cursor, peer) })
 	default:
-		c := &call{s: s, live: l, key: key, id: bytes.Clone(m.ID), peer: peer, token: bytes.Clone(m.ProgressToken())}
-		name, f := m.ToolName()
+		c := &call{s: s, live: l, key: key, id: bytes.Clone(m.ID), peer: peer, what: requests[m.Method], token: bytes.Clone(m.ProgressToken()), elicits: elicits}
+		name, f := m.Names(c.what.member)
+		if peer.Modern {
+			c.elicits = m.MayAsk()
+			if c.level, _ = m.WantsLevel(); f == nil {
+				_, f = m.WantsLevel()
+			}
+		}
 		switch c.name = name; {
 		case full:
 			c.refuseUnentered(refusal.LimitCalls)
@@ -184,48 +192,31 @@ func (s *session) tools(m *mcp.Message, line []byte, peer mcp.Peer) {
 			if c.settle() {
 				s.refuse(f, name)
 			}
-		case len(name) > wire.MaxName:
+		case len(name) > wire.MaxName && c.what.kind != item.Resource || len(name) > item.MaxURI, c.what.kind != item.Resource && item.Reserved(name):
 			c.refuse(refusal.ToolUnknown, true)
 		case draining:
 			c.refuse(refusal.Draining, true)
+		case c.what.method == mcp.MethodSubscribe && s.fullOfSubs(name):
+			c.refuse(refusal.LimitCalls, true)
 		default:
+			if peer.Modern {
+				if f := c.resume(m); f != nil {
+					f.ID = c.id
+					if c.settle() {
+						s.refuse(f, c.itemKey())
+					}
+					return
+				}
+			}
 			c.begin(m, line)
 		}
 	}
 }
 
-// list answers tools/list from a view that is asked for now.
-func (s *session) list(l *live, key string, id, cursor mcp.Value, peer mcp.Peer) {
+func (s *session) fullOfSubs(uri string) bool {
 	s.b.mu.Lock()
-	generation := s.generation
-	s.b.mu.Unlock()
-	view, err := s.b.view(s.id)
-	var result mcp.Value
-	if err == nil {
-		s.remember(view, generation)
-		served := make([]mcp.Served, 0, len(view))
-		for _, t := range view {
-			if t.Callable {
-				served = append(served, mcp.Served{Name: t.Name, Definition: t.Definition})
-			}
-		}
-		result, err = peer.ListResult(served, cursor)
-	}
-	if !s.finish(l, key) {
-		return
-	}
-	switch {
-	case errors.Is(err, mcp.ErrCursor):
-		f := mcp.CursorFault()
-		f.ID = id
-		s.refuse(f, "")
-	case err != nil:
-		s.sayNo(id, refusal.Busy)
-	default:
-		if !s.send(mcp.AppendResponse(nil, id, result)) {
-			s.sayNo(id, refusal.Busy)
-		}
-	}
+	defer s.b.mu.Unlock()
+	return len(s.subs) >= MaxSubs && s.subs[uri] == (sub{})
 }
 
 // finish takes the right to answer a request; only the first one has it.
@@ -239,20 +230,4 @@ func (s *session) finish(l *live, key string) bool {
 	}
 	s.b.mu.Unlock()
 	return true
-}
-
-// remember keeps where the served names lead, unless the view was overtaken by a
-// change. It is only a route: each call is admitted by what it leads to.
-func (s *session) remember(view []wire.Tool, generation int) map[string]wire.Tool {
-	routes := make(map[string]wire.Tool, len(view))
-	for _, t := range view {
-		t.Definition = nil
-		routes[t.Name] = t
-	}
-	s.b.mu.Lock()
-	if s.generation == generation {
-		s.routes = routes
-	}
-	s.b.mu.Unlock()
-	return routes
 }

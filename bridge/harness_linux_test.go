@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	bin = dir
-	for _, name := range []string{"count", "weird", "hostile", "noisy", "modern"} {
+	for _, name := range []string{"count", "weird", "hostile", "noisy", "modern", "offers"} {
 		cmd := exec.Command("go", "build", "-o", filepath.Join(dir, name), "../integration/testdata/servers/"+name)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -615,3 +615,6 @@ func logged(t *testing.T, log, prefix string) string {
 	t.Fatalf("the server was not sent %q", prefix)
 	return ""
 }
+
+// logPause is between two looks at a file that another process writes.
+func logPause() { time.Sleep(time.Millisecond) }

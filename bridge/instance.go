@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"postern/bridge/mcp"
 	"postern/bridge/upstream"
 	"postern/bridge/wire"
 	"postern/ids"
@@ -19,6 +20,12 @@ type place struct {
 
 func placeOf(t wire.Tool) place { return place{t.Connection, t.Slot} }
 
+// What a server speaks, as the authority remembers it for the next start.
+const (
+	eraLegacy = "legacy"
+	eraModern = "modern"
+)
+
 // instance is one tool server that the authority handed over.
 type instance struct {
 	place
@@ -28,10 +35,13 @@ type instance struct {
 	ready chan struct{} // closed when the handshake is over, well or not
 	gone  chan struct{} // closed when the server is
 	again chan struct{} // holds one while the server's list should be read again
+	era   string        // what its revision spoke before, if that is known
 
 	// Guarded by Bridge.mu.
 	failed refusal.Code // set before ready is closed
 	calls  int          // asked about or running
+	lists  map[string]*fetched
+	level  mcp.Level // of log messages that the server was told to write
 }
 
 // start is one Start that has no answer. Only one per place is on its way.
@@ -122,6 +132,7 @@ func (b *Bridge) newInstance(m wire.Started, fds []int) *instance {
 		place: place{m.Connection, m.Slot}, id: m.Instance,
 		bound: max(time.Duration(m.StartMs)*time.Millisecond, handshakeLeast),
 		ready: make(chan struct{}), gone: make(chan struct{}), again: make(chan struct{}, 1),
+		era: m.Era, lists: map[string]*fetched{},
 	}
 	in.srv = upstream.New(upstream.Config{
 		Stdin: fds[0], Stdout: fds[1], Stderr: fds[2], Version: b.cfg.Version, Lines: b.answers,
@@ -131,6 +142,8 @@ func (b *Bridge) newInstance(m wire.Started, fds []int) *instance {
 			default:
 			}
 		},
+		Note:  func(a *mcp.Answer) { b.note(in, a) },
+		Asked: func(a *mcp.Answer) (bool, string) { return b.askedBy(in, a) },
 		Ended: func() { b.forget(in) },
 	})
 	return in
@@ -152,6 +165,7 @@ func (b *Bridge) started(m wire.Started, fds []int) {
 		_ = in.srv.Run() // how it ended is the authority's to know: Exited
 		b.dropped(in)
 		close(in.gone)
+		b.lost(in)
 	}()
 	b.run.Go(func() { b.prepare(in) })
 }
@@ -159,7 +173,7 @@ func (b *Bridge) started(m wire.Started, fds []int) {
 // prepare does the handshake, reports the catalogue, and afterwards reads the list
 // again whenever the server says that it changed.
 func (b *Bridge) prepare(in *instance) {
-	list, err := in.srv.Open(time.Now().Add(in.bound))
+	list, err := in.srv.Open(time.Now().Add(in.bound), in.era == eraModern)
 	drain(in.again) // what changed before the first list is in it
 	b.report(in, list, err)
 	b.mu.Lock()
@@ -174,6 +188,7 @@ func (b *Bridge) prepare(in *instance) {
 	if err != nil {
 		return
 	}
+	b.curious(in)
 	go b.relist(in)
 }
 
@@ -206,20 +221,16 @@ func drain(ch chan struct{}) {
 // report sends a catalogue in parts: first the definitions as the server wrote them,
 // then, with Last, what was kept out and why.
 func (b *Bridge) report(in *instance, list upstream.Listing, err error) {
-	base := wire.Catalogue{Connection: in.conn, Instance: in.id, Era: "legacy"}
+	base := wire.Catalogue{Connection: in.conn, Instance: in.id, Era: eraLegacy}
 	if in.srv.Peer().Modern {
-		base.Era = "modern"
+		base.Era = eraModern
 	}
 	var data []byte
 	if err == nil {
-		data = append(data, '[')
-		for i, t := range list.Tools {
-			if i > 0 {
-				data = append(data, ',')
-			}
-			data = append(data, t.Raw...)
+		data = appendDefinitions(nil, list.Tools)
+		if len(list.Prompts) > 0 {
+			data = appendDefinitions(data, list.Prompts)
 		}
-		data = append(data, ']')
 		if len(data) > wire.MaxCatalogue {
 			err = fmt.Errorf("the definitions have %d bytes, more than %d", len(data), wire.MaxCatalogue)
 		}
@@ -245,6 +256,17 @@ func (b *Bridge) report(in *instance, list upstream.Listing, err error) {
 		base.Quarantined = append(base.Quarantined, wire.Quarantined{Tool: q.Name, Reason: cut(q.Reason, 200)})
 	}
 	_ = b.link.tell(base)
+}
+
+func appendDefinitions(data []byte, all []mcp.Definition) []byte {
+	data = append(data, '[')
+	for i, t := range all {
+		if i > 0 {
+			data = append(data, ',')
+		}
+		data = append(data, t.Raw...)
+	}
+	return append(data, ']')
 }
 
 // forget makes room for a successor.
@@ -286,7 +308,7 @@ func (b *Bridge) probe(m wire.Started, fds []int) error {
 		_ = in.srv.Run()
 		close(in.gone)
 	}()
-	list, err := in.srv.Open(time.Now().Add(in.bound))
+	list, err := in.srv.Open(time.Now().Add(in.bound), in.era == eraModern)
 	b.report(in, list, err)
 	in.srv.Close()
 	return errProbed

@@ -10,6 +10,7 @@ import (
 	"postern/bridge/stream"
 	"postern/bridge/wire"
 	"postern/ids"
+	"postern/item"
 	"postern/refusal"
 )
 
@@ -24,14 +25,26 @@ type session struct {
 	passed     bool // MCP runs on descriptors that were handed over, not on conn
 	ended      bool
 	reason     string
-	legacy     string               // the revision that initialize agreed on
-	live       map[string]*live     // requests without an answer, by mcp.IDKey
-	listens    map[string]mcp.Value // the ids of open subscriptions
-	routes     map[string]wire.Tool // by served name; nil when it must be asked again
-	generation int                  // counts what made routes nil
-	held       int                  // bytes of calls that wait
+	legacy     string             // the revision that initialize agreed on
+	elicits    bool               // it can ask its user, as initialize said
+	level      mcp.Level          // of log messages, as logging/setLevel said
+	live       map[string]*live   // requests without an answer, by mcp.IDKey
+	listens    map[string]*listen // open subscriptions, by mcp.IDKey
+	subs       map[string]sub     // what resources/subscribe subscribed to, by URI
+	unsure     bool               // the view may have changed: no update passes until it was looked at
+	missed     map[string]bool    // URIs that were updated meanwhile
+	asks       map[string]*asks   // our requests to it without an answer, by their ids
+	asked      uint64             // counts them
+	handles    map[string]*handle // questions that wait for a retry
+	listed     map[string]bool    // the lists that it has asked for, by method
+	routes     *routes            // nil when it must be asked again
+	generation int                // counts what made routes nil
+	held       int                // bytes of calls that wait
 	denials    int
 	denialsAt  time.Time
+	notes      int
+	notesAt    time.Time
+	gone       chan struct{} // closed when it is over
 }
 
 // live is one request that has no answer yet.
@@ -41,7 +54,8 @@ type live struct {
 }
 
 func (b *Bridge) accept(id ids.Session, conn int) {
-	s := &session{b: b, id: id, conn: conn, live: map[string]*live{}, listens: map[string]mcp.Value{}}
+	s := &session{b: b, id: id, conn: conn, live: map[string]*live{}, listens: map[string]*listen{}, subs: map[string]sub{}, missed: map[string]bool{},
+		asks: map[string]*asks{}, handles: map[string]*handle{}, listed: map[string]bool{}, gone: make(chan struct{})}
 	b.mu.Lock()
 	_, again := b.sessions[id]
 	full := len(b.sessions) >= MaxSessions
@@ -73,8 +87,11 @@ func (s *session) run() {
 	s.conn = -1
 	delete(s.b.sessions, s.id)
 	calls := s.callsLocked()
+	subs := s.subsLocked()
 	s.b.mu.Unlock()
+	close(s.gone)
 	closeOne(conn)
+	s.b.unsubscribe(subs)
 	for _, c := range calls {
 		c.abandon("the session ended")
 	}
@@ -110,6 +127,12 @@ func (s *session) callsLocked() []*call {
 		l.answered.Store(true)
 		if l.call != nil {
 			calls = append(calls, l.call)
+		}
+	}
+	for name, h := range s.handles {
+		s.dropHandleLocked(name)
+		if h.held != nil {
+			calls = append(calls, h.held)
 		}
 	}
 	return calls
@@ -222,7 +245,7 @@ func (s *session) denied(code refusal.Code, tool, id string) {
 	over := s.denials > DenialsPerSec
 	s.b.mu.Unlock()
 	if !over {
-		_ = s.b.link.tell(wire.Denied{Session: s.id, Code: code, Tool: cut(tool, wire.MaxName), RequestID: id})
+		_ = s.b.link.tell(wire.Denied{Session: s.id, Code: code, Tool: cut(tool, item.MaxKey), RequestID: id})
 	}
 }
 

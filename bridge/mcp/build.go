@@ -52,35 +52,57 @@ func (p Peer) info(j *joiner, key string) {
 	j.shut()
 }
 
-// AppendCall appends the tools/call that goes to a tool server: the runtime's
-// params with the upstream's tool name, our id as the progress token where one was
-// asked for, and without the members that describe the runtime to its own server.
-func (p Peer) AppendCall(dst []byte, id int64, m *Message, tool string) []byte {
+// Subject is the member of params that says what a request is about.
+type Subject struct{ Member, Name string }
+
+// Extra is what Postern itself adds to a request that it passes on.
+type Extra struct {
+	Elicit    bool   // tell a modern server that it may ask the user
+	Level     string // of the log messages wanted from a modern server; "" for none
+	Responses Value  // what the user answered to what the server asked; nil for nothing
+	State     Value  // what the server gave for its own use; nil for nothing
+}
+
+// AppendCall appends the request that goes to a tool server: the runtime's params
+// with the upstream's name of the subject, our id as the progress token where one was
+// asked for, and without the members that describe the runtime to its own server or
+// answer a question: those are kept by Postern, and come in x.
+func (p Peer) AppendCall(dst []byte, id int64, m *Message, method string, about Subject, x Extra) []byte {
 	j := &joiner{dst: append(dst, `{"jsonrpc":"2.0","id":`...)}
 	j.dst = strconv.AppendInt(j.dst, id, 10)
-	j.dst = append(j.dst, `,"method":"tools/call","params":`...)
+	j.comma = true
+	j.name("method")
+	j.dst = quote(j.dst, method)
+	j.name("params")
 	j.open()
 	meta := false
 	for _, v := range m.Params {
 		switch v.Name {
-		case "name":
-			j.name("name")
-			j.dst = quote(j.dst, tool)
+		case about.Member:
+			j.name(about.Member)
+			j.dst = quote(j.dst, about.Name)
 		case "_meta":
 			meta = true
-			p.appendMeta(j, m.Meta, id)
+			p.appendMeta(j, m.Meta, id, x)
+		case paramResponses, paramState:
 		default:
 			j.raw(v.Name, v.Value)
 		}
 	}
+	if x.Responses != nil {
+		j.raw(paramResponses, x.Responses)
+	}
+	if x.State != nil {
+		j.raw(paramState, x.State)
+	}
 	if !meta && p.Modern {
-		p.appendMeta(j, nil, id)
+		p.appendMeta(j, nil, id, x)
 	}
 	j.shut()
 	return append(j.dst, '}', '\n')
 }
 
-func (p Peer) appendMeta(j *joiner, meta []Member, id int64) {
+func (p Peer) appendMeta(j *joiner, meta []Member, id int64, x Extra) {
 	kept := 0
 	for _, v := range meta {
 		if !strings.HasPrefix(v.Name, metaPrefix) {
@@ -104,15 +126,23 @@ func (p Peer) appendMeta(j *joiner, meta []Member, id int64) {
 		}
 	}
 	if p.Modern {
-		p.own(j)
+		p.own(j, x)
 	}
 	j.shut()
 }
 
-func (p Peer) own(j *joiner) {
+func (p Peer) own(j *joiner, x Extra) {
 	j.raw(MetaVersion, []byte(`"`+Modern+`"`))
 	p.info(j, MetaClientInfo)
-	j.raw(MetaCapabilities, []byte("{}"))
+	if x.Elicit {
+		j.raw(MetaCapabilities, []byte(elicitForms))
+	} else {
+		j.raw(MetaCapabilities, []byte("{}"))
+	}
+	if x.Level != "" {
+		j.name(MetaLogLevel)
+		j.dst = quote(j.dst, x.Level)
+	}
 }
 
 // AppendRequest appends a request of our own to a tool server. Params are members
@@ -130,19 +160,20 @@ func (p Peer) AppendRequest(dst []byte, id int64, method, params string) []byte 
 	if p.Modern {
 		j.name("_meta")
 		j.open()
-		p.own(j)
+		p.own(j, Extra{})
 		j.shut()
 	}
 	j.shut()
 	return append(j.dst, '}', '\n')
 }
 
-// InitializeParams are the members of our initialize: no capability is declared, so
-// that no server may ask the runtime's user, model or file roots for anything.
+// InitializeParams are the members of our initialize. A server may ask the user of a
+// call by a form, where the call's runtime can; no other capability is declared, so
+// that none asks the runtime's model or file roots for anything.
 func (p Peer) InitializeParams() string {
 	j := &joiner{}
 	j.raw("protocolVersion", []byte(`"`+LatestLegacy+`"`))
-	j.raw("capabilities", []byte("{}"))
+	j.raw("capabilities", []byte(elicitForms))
 	p.info(j, "clientInfo")
 	return string(j.dst)
 }
@@ -267,9 +298,9 @@ func (p Peer) appendResultMeta(j *joiner, raw Value) {
 	j.shut()
 }
 
-// Promises tells whether a result would make a modern runtime ask its user, or wait
-// for a task, on a server's behalf. Postern declares no such capability to servers,
-// so such an answer is not passed to a runtime that would act on it.
+// Promises tells whether a result is not the end of the call: it asks the user, or
+// stands for a task. What is not known to Postern is not passed to a runtime that
+// would act on it.
 func (a *Answer) Promises() bool {
 	for _, v := range a.Members {
 		if v.Name == "resultType" && string(v.Value) != `"complete"` {

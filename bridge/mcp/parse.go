@@ -39,6 +39,7 @@ type Message struct {
 	Method string
 	Params []Member // in their order; _meta is among them
 	Meta   []Member // the members of params._meta
+	Result Value    // of a response; nil where it is an error
 }
 
 // Param returns the member of params called name, nil if there is none.
@@ -237,7 +238,7 @@ func (p *Parser) parse(line []byte) (*Message, *Fault) {
 	case m.Method != "" && result == nil && failure == nil:
 		m.Kind = Notification
 	case m.Method == "" && m.Params == nil && m.ID != nil && (result == nil) != (failure == nil):
-		m.Kind = Response
+		m.Kind, m.Result = Response, result
 	default:
 		return nil, fault(CodeInvalidRequest, refusal.BadRequest, "the message is no request, notification or response")
 	}
@@ -332,7 +333,7 @@ func (p *Parser) meta(m *Message) *Fault {
 var (
 	envelopeNames = []string{"jsonrpc", "id", "method", "params", "result", "error"}
 	paramNames    = []string{"name", "arguments", "_meta", "cursor", "protocolVersion", "capabilities", "clientInfo",
-		"requestId", "reason", "level", "notifications", "inputResponses", "requestState", "progressToken", "uri"}
+		"requestId", "reason", "level", "notifications", paramResponses, paramState, "progressToken", "uri", "ref", "argument", "context"}
 	metaNames = []string{MetaProgressToken, MetaVersion, MetaClientInfo, MetaCapabilities, MetaServerInfo, MetaLogLevel, MetaSubscription}
 )
 

@@ -160,13 +160,13 @@ func TestMCP2_WhatIsSentIsBuiltFromTheParse(t *testing.T) {
 			t.Errorf("%s: %v", c.name, f)
 			continue
 		}
-		if got := string(Peer{}.AppendCall(nil, 77, m, "up/stream")); got != c.legacy+"\n" {
+		if got := string(Peer{}.AppendCall(nil, 77, m, MethodToolsCall, Subject{"name", "up/stream"}, Extra{})); got != c.legacy+"\n" {
 			t.Errorf("%s:\ngot  %swant %s", c.name, got, c.legacy)
 		}
 	}
 	m, _ := parse(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"n","_meta":{"k":1}}}`)
 	want := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"n","_meta":{"k":1,"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"postern","version":"v"},"io.modelcontextprotocol/clientCapabilities":{}}}}` + "\n"
-	if got := string(Peer{Modern: true, Version: "v"}.AppendCall(nil, 1, m, "n")); got != want {
+	if got := string(Peer{Modern: true, Version: "v"}.AppendCall(nil, 1, m, MethodToolsCall, Subject{"name", "n"}, Extra{})); got != want {
 		t.Errorf("modern:\ngot  %swant %s", got, want)
 	}
 }
@@ -213,7 +213,7 @@ func TestMCP2_RebuildKeepsEveryValue(t *testing.T) {
 		if f != nil {
 			t.Fatalf("%s: %v", line, f)
 		}
-		if got, want := string(Peer{}.AppendCall(nil, 1, m, "n")), line+"\n"; got != want {
+		if got, want := string(Peer{}.AppendCall(nil, 1, m, MethodToolsCall, Subject{"name", "n"}, Extra{})), line+"\n"; got != want {
 			t.Fatalf("call\n%s%s", got, want)
 		}
 		var p Parser
@@ -316,12 +316,12 @@ func TestListResult_ServesDefinitionsUnderTheirServedNames(t *testing.T) {
 		{"y", Value(`{"name":"y","inputSchema":{"type":"object"},"outputSchema":{"type":"object","properties":{}},"icons":[{"src":"http://x/i"},{"src":"https://x/i"}]}`)},
 		{"app", Value(`{"name":"app","inputSchema":{"type":"object"},"_meta":{"ui":{"visibility":["app"]}}}`)},
 	}
-	got, err := Peer{}.ListResult(tools, nil)
+	got, err := Peer{}.ListResult(Tools, tools, nil)
 	want := `{"tools":[{"future":{"n":12345678901234567890},"name":"a.x","inputSchema":{"$schema":"s","type":"object","oneOf":[]}},{"name":"y","inputSchema":{"type":"object"},"outputSchema":{"type":"object","properties":{}},"icons":[{"src":"https://x/i"}]}]}`
 	if string(got) != want || err != nil {
 		t.Errorf("legacy, %v\ngot  %s\nwant %s", err, got, want)
 	}
-	got, err = Peer{Modern: true}.ListResult(tools[:1], nil)
+	got, err = Peer{Modern: true}.ListResult(Tools, tools[:1], nil)
 	if err != nil || !strings.Contains(string(got), `"outputSchema":{"type":"array"}`) || !strings.Contains(string(got), `"cacheScope":"private"`) || !strings.Contains(string(got), `"ttlMs":0`) {
 		t.Errorf("modern: %s %v", got, err)
 	}
@@ -333,7 +333,7 @@ func TestListResult_ServesDefinitionsUnderTheirServedNames(t *testing.T) {
 	var cursor Value
 	seen := map[string]int{}
 	for range 10 {
-		page, err := Peer{}.ListResult(many, cursor)
+		page, err := Peer{}.ListResult(Tools, many, cursor)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -355,7 +355,7 @@ func TestListResult_ServesDefinitionsUnderTheirServedNames(t *testing.T) {
 		t.Errorf("%d of %d tools", len(seen), len(many))
 	}
 	for _, bad := range []Value{Value(`"bm9uZQ"`), Value(`7`), Value(`"!"`)} {
-		if _, err := (Peer{}).ListResult(many, bad); err != ErrCursor {
+		if _, err := (Peer{}).ListResult(Tools, many, bad); err != ErrCursor {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}
@@ -419,7 +419,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		// What is built parses again, to the same values, and has one line.
-		out := Peer{}.AppendCall(nil, 5, m, "tool")
+		out := Peer{}.AppendCall(nil, 5, m, MethodToolsCall, Subject{"name", "tool"}, Extra{})
 		if bytes.IndexByte(out, '\n') != len(out)-1 || bytes.IndexByte(out, '\r') >= 0 {
 			t.Fatalf("%q became %q", line, out)
 		}
@@ -470,6 +470,6 @@ func BenchmarkParseAndRebuild(b *testing.B) {
 		if f != nil {
 			b.Fatal(f)
 		}
-		_ = Peer{}.AppendCall(make([]byte, 0, 256), 1, m, "echo")
+		_ = Peer{}.AppendCall(make([]byte, 0, 256), 1, m, MethodToolsCall, Subject{"name", "echo"}, Extra{})
 	}
 }

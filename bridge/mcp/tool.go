@@ -1,41 +1,41 @@
 package mcp
 
 import (
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"postern/refusal"
+	"postern/item"
 )
 
-// ListPage is one page of a tool server's tools/list.
+// ListPage is one page of a tool server's list.
 type ListPage struct {
-	Tools []Value
+	Items []Value
 	Next  string // "" on the last page
 }
 
-// ReadList reads the result of a tools/list. Only the page's own shape is checked.
-func (a *Answer) ReadList() (ListPage, error) {
+// ReadList reads the result of a list: the array is the member called name. Only the
+// page's own shape is checked.
+func (a *Answer) ReadList(name string) (ListPage, error) {
 	var page ListPage
-	tools := Find(a.Members, "tools")
-	if tools.Kind() != '[' {
-		return page, errors.New("tools is not an array")
+	items := Find(a.Members, name)
+	if items.Kind() != '[' {
+		return page, fmt.Errorf("%s is not an array", name)
 	}
 	var p Parser
-	p.reset(tools, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	p.reset(items, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	if _, err := p.dec.ReadToken(); err != nil {
-		return page, errors.New("tools is not an array")
+		return page, fmt.Errorf("%s is not an array", name)
 	}
 	for p.dec.PeekKind() != ']' {
 		v, f := p.value()
 		if f != nil {
-			return page, errors.New("tools is not an array")
+			return page, fmt.Errorf("%s is not an array", name)
 		}
-		if page.Tools = append(page.Tools, v); len(page.Tools) > MaxTools {
-			return page, fmt.Errorf("more than %d tools", MaxTools)
+		if page.Items = append(page.Items, v); len(page.Items) > MaxTools {
+			return page, fmt.Errorf("more than %d %s", MaxTools, name)
 		}
 	}
 	if next := Find(a.Members, "nextCursor"); next != nil && next.Kind() != 'n' {
@@ -71,11 +71,26 @@ type Quarantined struct {
 // CheckTools divides what a server listed. Of tools that share a name none is kept:
 // a call goes by name, and could mean either.
 func CheckTools(raw []Value) (good []Definition, bad []Quarantined) {
+	return checkAll(raw, CheckTool)
+}
+
+// CheckPrompts is CheckTools for prompts; what is kept out is named by its item's key.
+func CheckPrompts(raw []Value) (good []Definition, bad []Quarantined) {
+	good, bad = checkAll(raw, CheckPrompt)
+	for i := range bad {
+		if bad[i].Name != "" {
+			bad[i].Name = item.Prompt.Key(bad[i].Name)
+		}
+	}
+	return good, bad
+}
+
+func checkAll(raw []Value, check func(Value) (string, error)) (good []Definition, bad []Quarantined) {
 	count := map[string]int{}
 	names := make([]string, len(raw))
 	errs := make([]error, len(raw))
 	for i, r := range raw {
-		names[i], errs[i] = CheckTool(r)
+		names[i], errs[i] = check(r)
 		if names[i] != "" {
 			count[names[i]]++
 		}
@@ -95,31 +110,9 @@ func CheckTools(raw []Value) (good []Definition, bad []Quarantined) {
 
 // CheckTool returns the tool's name and why its definition is not acceptable.
 func CheckTool(raw Value) (string, error) {
-	if raw.Kind() != '{' {
-		return "", errors.New("the definition is not an object")
-	}
-	members, ok := Members(raw)
-	if !ok {
-		return "", errors.New("the definition is not an object")
-	}
-	name, f := text(Find(members, "name"), "name")
-	if f != nil || !toolName(name) {
-		return "", fmt.Errorf("the name is not 1 to %d of A-Z a-z 0-9 _ . / -", MaxToolName)
-	}
-	if len(raw) > MaxToolBytes {
-		return name, fmt.Errorf("the definition has %d bytes, more than %d", len(raw), MaxToolBytes)
-	}
-	if !raw.IsValid() { // strict: no repeated names, whole UTF-8
-		return name, errors.New("the definition repeats a member or is not UTF-8")
-	}
-	var seen []string
-	for _, v := range members {
-		if f := admitName(&seen, v.Name, toolNames, "the definition"); f != nil {
-			return name, errors.New(f.Reason)
-		}
-		if !toolMember(v) {
-			return name, fmt.Errorf("%s is not of its type", v.Name)
-		}
+	name, members, err := checkDefinition(raw, toolNames)
+	if err != nil {
+		return name, err
 	}
 	schema := Find(members, "inputSchema")
 	if s, ok := Members(schema); !ok || string(Find(s, "type")) != `"object"` {
@@ -128,7 +121,45 @@ func CheckTool(raw Value) (string, error) {
 	return name, nil
 }
 
+// CheckPrompt returns the prompt's name and why its definition is not acceptable.
+func CheckPrompt(raw Value) (string, error) {
+	name, _, err := checkDefinition(raw, promptNames)
+	return name, err
+}
+
+func checkDefinition(raw Value, known []string) (string, []Member, error) {
+	if raw.Kind() != '{' {
+		return "", nil, errors.New("the definition is not an object")
+	}
+	members, ok := Members(raw)
+	if !ok {
+		return "", nil, errors.New("the definition is not an object")
+	}
+	name, f := text(Find(members, "name"), "name")
+	if f != nil || !toolName(name) {
+		return "", nil, fmt.Errorf("the name is not 1 to %d of A-Z a-z 0-9 _ . / -", MaxToolName)
+	}
+	if len(raw) > MaxToolBytes {
+		return name, nil, fmt.Errorf("the definition has %d bytes, more than %d", len(raw), MaxToolBytes)
+	}
+	if !raw.IsValid() { // strict: no repeated names, whole UTF-8
+		return name, nil, errors.New("the definition repeats a member or is not UTF-8")
+	}
+	var seen []string
+	for _, v := range members {
+		if f := admitName(&seen, v.Name, known, "the definition"); f != nil {
+			return name, nil, errors.New(f.Reason)
+		}
+		if !toolMember(v) {
+			return name, nil, fmt.Errorf("%s is not of its type", v.Name)
+		}
+	}
+	return name, members, nil
+}
+
 var toolNames = []string{"name", "title", "description", "inputSchema", "outputSchema", "annotations", "icons", "execution", "_meta"}
+
+var promptNames = []string{"name", "title", "description", "arguments", "icons", "_meta"}
 
 // toolMember checks a member whose type is known; others pass.
 func toolMember(v Member) bool {
@@ -137,7 +168,7 @@ func toolMember(v Member) bool {
 		return v.Value.Kind() == '"'
 	case "inputSchema", "outputSchema", "execution", "_meta":
 		return v.Value.Kind() == '{'
-	case "icons":
+	case "icons", "arguments":
 		return v.Value.Kind() == '['
 	case "annotations":
 		hints, ok := Members(v.Value)
@@ -166,90 +197,6 @@ func toolName(s string) bool {
 		}
 	}
 	return true
-}
-
-// Served is one tool as it is listed to a runtime.
-type Served struct {
-	Name       string
-	Definition Value
-}
-
-// ErrCursor is returned by ListResult for a cursor that names no place in the list.
-var ErrCursor = errors.New("cursor is not one of ours")
-
-// ListResult builds one page of a tools/list result. The cursor holds the last name
-// of the page before, so it survives a list that changed and carries no authority.
-func (p Peer) ListResult(tools []Served, cursor Value) (Value, error) {
-	from := 0
-	if cursor != nil {
-		s, f := text(cursor, "cursor")
-		last, err := base64.RawURLEncoding.DecodeString(s)
-		if f != nil || err != nil {
-			return nil, ErrCursor
-		}
-		for i := range tools {
-			if tools[i].Name == string(last) {
-				from = i + 1
-			}
-		}
-		if from == 0 {
-			return nil, ErrCursor
-		}
-	}
-	j := &joiner{}
-	j.open()
-	j.name("tools")
-	j.dst = append(j.dst, '[')
-	n := 0
-	for ; from < len(tools) && n < MaxPageTools && len(j.dst) < MaxPageBytes; from++ {
-		if appOnly(tools[from].Definition) {
-			continue
-		}
-		if n++; n > 1 {
-			j.dst = append(j.dst, ',')
-		}
-		p.appendTool(j, tools[from])
-	}
-	j.dst = append(j.dst, ']')
-	j.comma = true
-	if from < len(tools) {
-		j.name("nextCursor")
-		j.dst = quote(j.dst, base64.RawURLEncoding.EncodeToString([]byte(tools[from-1].Name)))
-	}
-	if p.Modern {
-		j.raw("resultType", []byte(`"complete"`))
-		p.cache(j)
-		p.serverMeta(j)
-	}
-	j.shut()
-	return j.dst, nil
-}
-
-// appendTool writes a definition under its served name. Legacy runtimes drop the
-// whole list over one outputSchema that is no object's, so they do not get it.
-func (p Peer) appendTool(j *joiner, t Served) {
-	members, _ := Members(t.Definition)
-	j.comma = false
-	j.open()
-	for _, v := range members {
-		switch v.Name {
-		case "name":
-			j.name("name")
-			j.dst = quote(j.dst, t.Name)
-		case "outputSchema":
-			s, ok := Members(v.Value)
-			if p.Modern || (ok && string(Find(s, "type")) == `"object"`) {
-				j.raw(v.Name, v.Value)
-			}
-		case "icons":
-			appendIcons(j, v.Value)
-		case "_meta":
-			Peer{}.appendResultMeta(j, v.Value)
-		default:
-			j.raw(v.Name, v.Value)
-		}
-	}
-	j.shut()
 }
 
 // appendIcons keeps the icons whose source is https or data: nothing else may make a
@@ -297,9 +244,4 @@ func appOnly(def Value) bool {
 	ui, _ := Members(Find(meta, "ui"))
 	v := Find(ui, "visibility")
 	return v.Kind() == '[' && strings.Contains(string(v), `"app"`) && !strings.Contains(string(v), `"model"`)
-}
-
-// CursorFault is the answer to ErrCursor.
-func CursorFault() *Fault {
-	return fault(CodeInvalidParams, refusal.BadRequest, "the cursor is not one of ours")
 }

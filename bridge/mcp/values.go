@@ -36,6 +36,7 @@ const (
 	CodeInvalidParams      = -32602
 	CodeInternal           = -32603
 	CodeUnsupportedVersion = -32022
+	CodeNoResource         = -32002 // before 2026-07-28, which has CodeInvalidParams for it
 )
 
 // Methods and notifications that are handled here.
@@ -47,10 +48,22 @@ const (
 	MethodListen      = "subscriptions/listen"
 	MethodToolsList   = "tools/list"
 	MethodToolsCall   = "tools/call"
+	MethodPromptsList = "prompts/list"
+	MethodPromptsGet  = "prompts/get"
+	MethodResources   = "resources/list"
+	MethodTemplates   = "resources/templates/list"
+	MethodRead        = "resources/read"
+	MethodSubscribe   = "resources/subscribe"
+	MethodUnsubscribe = "resources/unsubscribe"
+	MethodElicit      = "elicitation/create"
 	NoteInitialized   = "notifications/initialized"
 	NoteCancelled     = "notifications/cancelled"
 	NoteProgress      = "notifications/progress"
 	NoteToolsChanged  = "notifications/tools/list_changed"
+	NotePrompts       = "notifications/prompts/list_changed"
+	NoteResources     = "notifications/resources/list_changed"
+	NoteUpdated       = "notifications/resources/updated"
+	NoteMessage       = "notifications/message"
 	NoteAcknowledged  = "notifications/subscriptions/acknowledged"
 	metaPrefix        = "io.modelcontextprotocol/"
 	MetaVersion       = metaPrefix + "protocolVersion"

@@ -12,6 +12,7 @@ import (
 // Listing is what a server offers.
 type Listing struct {
 	Tools       []mcp.Definition
+	Prompts     []mcp.Definition
 	Quarantined []mcp.Quarantined
 }
 
@@ -42,11 +43,11 @@ func (e *exchange) Answer(a *mcp.Answer, _ int, err error) {
 // errServer is wrapped by what a server answered with an error of its own.
 var errServer = errors.New("the server answered an error")
 
-func (s *Server) ask(deadline time.Time, method, params string) (*mcp.Answer, error) {
-	e := &exchange{done: make(chan struct{})}
-	id := s.NextID()
-	if err := s.Call(id, s.peer.AppendRequest(nil, id, method, params), e); err != nil {
-		return nil, fmt.Errorf("%s: %w", method, err)
+// Ask makes a request of our own and returns the answer, which is a result.
+func (s *Server) Ask(deadline time.Time, method, params string) (*mcp.Answer, error) {
+	e, id, err := s.begin(s.peer, method, params)
+	if err != nil {
+		return nil, err
 	}
 	timer := time.NewTimer(time.Until(deadline))
 	defer timer.Stop()
@@ -58,6 +59,19 @@ func (s *Server) ask(deadline time.Time, method, params string) (*mcp.Answer, er
 		}
 		<-e.done
 	}
+	return e.result(method)
+}
+
+func (s *Server) begin(peer mcp.Peer, method, params string) (*exchange, int64, error) {
+	e := &exchange{done: make(chan struct{})}
+	id := s.NextID()
+	if err := s.Call(id, peer.AppendRequest(nil, id, method, params), e); err != nil {
+		return nil, 0, fmt.Errorf("%s: %w", method, err)
+	}
+	return e, id, nil
+}
+
+func (e *exchange) result(method string) (*mcp.Answer, error) {
 	switch {
 	case e.err != nil:
 		return nil, fmt.Errorf("%s: %w", method, e.err)
@@ -67,75 +81,183 @@ func (s *Server) ask(deadline time.Time, method, params string) (*mcp.Answer, er
 	return e.a, nil
 }
 
-// Open does the handshake and reads the first list. It asks for the legacy handshake
-// first: every server seen in the wild has it, and some end at any other first
-// request. A server that answers it with an error is asked the modern way.
+// Open finds out what the server speaks and reads the first list. Without a hint it
+// asks for the legacy handshake first: every server seen in the wild has it, and some
+// end at any other first request. One that answers an error, whichever, or says nothing
+// for half the time, is asked the modern way; the hint turns that around. Until then
+// an answer to the first question still counts.
 //
 // Preconditions: Run is running; Open is called once, before any Call.
-func (s *Server) Open(deadline time.Time) (Listing, error) {
-	a, err := s.ask(deadline, mcp.MethodInitialize, s.peer.InitializeParams())
-	switch {
-	case err == nil:
-		version, ok := mcp.String(mcp.Find(a.Members, "protocolVersion"))
+func (s *Server) Open(deadline time.Time, modernFirst bool) (Listing, error) {
+	first, second := s.hello, s.discover
+	if modernFirst {
+		first, second = s.discover, s.hello
+	}
+	half := time.Until(deadline) / 2
+	a, err := first()
+	if err != nil {
+		return Listing{}, err
+	}
+	timer := time.NewTimer(half)
+	defer timer.Stop()
+	select {
+	case <-a.done:
+		if a.err == nil && a.a.Error == nil {
+			return s.greeted(a, deadline)
+		}
+		if a.err != nil && !errors.Is(a.err, ErrAnswer) { // the server is gone
+			return Listing{}, fmt.Errorf("%s: %w", a.method, a.err)
+		}
+	case <-timer.C:
+	}
+	b, err := second()
+	if err != nil {
+		return Listing{}, err
+	}
+	timer.Reset(time.Until(deadline))
+	open := a.done
+	if isDone(a) {
+		open = nil
+	}
+	for {
+		select {
+		case <-open:
+			if a.err == nil && a.a.Error == nil {
+				s.Forget(b.id)
+				return s.greeted(a, deadline)
+			}
+			open = nil
+		case <-b.done:
+			if b.err == nil && b.a.Error == nil {
+				s.Forget(a.id)
+				return s.greeted(b, deadline)
+			}
+			_, erra := a.result(a.method)
+			_, errb := b.result(b.method)
+			if open == nil {
+				return Listing{}, errors.Join(erra, errb)
+			}
+			s.Forget(a.id)
+			return Listing{}, errb
+		case <-timer.C:
+			s.Forget(a.id)
+			s.Forget(b.id)
+			return Listing{}, fmt.Errorf("%s: no answer in time", a.method)
+		}
+	}
+}
+
+func isDone(g *greeting) bool {
+	select {
+	case <-g.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// greeting is one of the two first requests.
+type greeting struct {
+	*exchange
+	id     int64
+	method string
+	modern bool
+}
+
+func (s *Server) hello() (*greeting, error) {
+	p := mcp.Peer{Version: s.cfg.Version}
+	e, id, err := s.begin(p, mcp.MethodInitialize, p.InitializeParams())
+	return &greeting{e, id, mcp.MethodInitialize, false}, err
+}
+
+func (s *Server) discover() (*greeting, error) {
+	e, id, err := s.begin(mcp.Peer{Modern: true, Version: s.cfg.Version}, mcp.MethodDiscover, "")
+	return &greeting{e, id, mcp.MethodDiscover, true}, err
+}
+
+// greeted takes the answer that decided what is spoken.
+func (s *Server) greeted(g *greeting, deadline time.Time) (Listing, error) {
+	s.offers = mcp.ReadOffers(mcp.Find(g.a.Members, "capabilities"))
+	if s.peer.Modern = g.modern; g.modern {
+		if !bytes.Contains(mcp.Find(g.a.Members, "supportedVersions"), []byte(`"`+mcp.Modern+`"`)) {
+			return Listing{}, fmt.Errorf("server/discover: %s is not among the server's versions", mcp.Modern)
+		}
+		s.listen()
+	} else {
+		version, ok := mcp.String(mcp.Find(g.a.Members, "protocolVersion"))
 		if !ok || !mcp.Legacy(version) {
 			return Listing{}, fmt.Errorf("initialize: the server answered version %.20q", version)
 		}
 		if err := s.out.Send(mcp.AppendNote(nil, mcp.NoteInitialized, ""), nil); err != nil {
 			return Listing{}, fmt.Errorf("initialize: %w", ErrExited)
 		}
-	case errors.Is(err, errServer):
-		s.peer.Modern = true
-		d, derr := s.ask(deadline, mcp.MethodDiscover, "")
-		if derr != nil {
-			return Listing{}, errors.Join(err, derr)
-		}
-		if !bytes.Contains(mcp.Find(d.Members, "supportedVersions"), []byte(`"`+mcp.Modern+`"`)) {
-			return Listing{}, fmt.Errorf("server/discover: %s is not among the server's versions", mcp.Modern)
-		}
-		s.listen()
-	default:
-		return Listing{}, err
 	}
 	return s.List(deadline)
 }
 
-// listen asks a modern server to tell when its tools change. The request stays open;
+// Offers is what the server says that it has. It is fixed once Open returned.
+func (s *Server) Offers() mcp.Offers { return s.offers }
+
+// listen asks a modern server to tell when its lists change. The request stays open;
 // that the server ends it means only that no more is told.
 func (s *Server) listen() {
 	id := s.NextID()
-	_ = s.out.Send(s.peer.AppendRequest(nil, id, mcp.MethodListen, `"notifications":{"toolsListChanged":true}`), nil)
+	f := mcp.Filter{Tools: true, Prompts: s.offers.Prompts, Resources: s.offers.Resources}
+	_ = s.out.Send(s.peer.AppendRequest(nil, id, mcp.MethodListen, `"notifications":`+f.Filters()), nil)
 }
 
-// List reads the server's whole list, page by page, within bounds. A cursor that comes
-// twice is an error: the list would never end.
+// List reads the definitions that are pinned: the server's tools and, where it has
+// them, its prompts. A list of prompts that cannot be read takes no tool away.
 func (s *Server) List(deadline time.Time) (Listing, error) {
+	tools, err := s.Elements(deadline, mcp.Tools)
+	if err != nil {
+		return Listing{}, err
+	}
+	var out Listing
+	out.Tools, out.Quarantined = mcp.CheckTools(tools)
+	if !s.offers.Prompts {
+		return out, nil
+	}
+	prompts, err := s.Elements(deadline, mcp.Prompts)
+	if err != nil {
+		out.Quarantined = append(out.Quarantined, mcp.Quarantined{Name: "(prompts)", Reason: err.Error()})
+		return out, nil
+	}
+	var bad []mcp.Quarantined
+	out.Prompts, bad = mcp.CheckPrompts(prompts)
+	out.Quarantined = append(out.Quarantined, bad...)
+	return out, nil
+}
+
+// Elements reads one whole list, page by page, within bounds. A cursor that comes twice
+// is an error: the list would never end.
+func (s *Server) Elements(deadline time.Time, l mcp.List) ([]mcp.Value, error) {
 	var all []mcp.Value
 	seen := map[string]bool{}
 	size, cursor := 0, ""
 	for range mcp.MaxPages {
-		a, err := s.ask(deadline, mcp.MethodToolsList, mcp.Cursor(cursor))
+		a, err := s.Ask(deadline, l.Method, mcp.Cursor(cursor))
 		if err != nil {
-			return Listing{}, err
+			return nil, err
 		}
-		page, err := a.ReadList()
+		page, err := a.ReadList(l.Member)
 		if err != nil {
-			return Listing{}, fmt.Errorf("tools/list: %w", err)
+			return nil, fmt.Errorf("%s: %w", l.Method, err)
 		}
-		for _, t := range page.Tools {
+		for _, t := range page.Items {
 			size += len(t)
 		}
-		all = append(all, page.Tools...)
+		all = append(all, page.Items...)
 		if len(all) > mcp.MaxTools || size > MaxListBytes {
-			return Listing{}, fmt.Errorf("tools/list: more than %d tools or %d bytes", mcp.MaxTools, MaxListBytes)
+			return nil, fmt.Errorf("%s: more than %d %s or %d bytes", l.Method, mcp.MaxTools, l.Member, MaxListBytes)
 		}
 		if page.Next == "" {
-			good, bad := mcp.CheckTools(all)
-			return Listing{good, bad}, nil
+			return all, nil
 		}
 		if seen[page.Next] {
-			return Listing{}, fmt.Errorf("tools/list: the cursor %.40q came twice", page.Next)
+			return nil, fmt.Errorf("%s: the cursor %.40q came twice", l.Method, page.Next)
 		}
 		seen[page.Next], cursor = true, page.Next
 	}
-	return Listing{}, fmt.Errorf("tools/list: more than %d pages", mcp.MaxPages)
+	return nil, fmt.Errorf("%s: more than %d pages", l.Method, mcp.MaxPages)
 }

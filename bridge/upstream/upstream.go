@@ -10,8 +10,8 @@
 //   - upstream-2: progress reaches a call only before its answer.
 //   - upstream-3: when the server ends, every call in flight ends at once; none is repeated.
 //   - upstream-4: a line too long, malformed or not JSON ends at most one call.
-//   - upstream-5: the server learns no capability of a runtime, and its own requests
-//     are refused, but for ping.
+//   - upstream-5: the server learns of no capability of a runtime but that its user may
+//     be asked, and its own requests are refused, but for ping and what Asked takes.
 //
 // It starts no process and stops none; it does not know what may be called.
 package upstream
@@ -48,13 +48,22 @@ type Call interface {
 	Progress(members []mcp.Member)
 }
 
+// Listener is a Call that ends when the server acknowledges it: a subscription to a
+// modern server.
+type Listener interface {
+	Call
+	Acknowledged(uris map[string]bool)
+}
+
 // Config is one server's pipes, which the Server owns from here on.
 type Config struct {
-	Stdin, Stdout, Stderr int            // Stderr may be -1
-	Version               string         // of Postern
-	Changed               func()         // the server says that its tools changed; must not wait
-	Ended                 func()         // no call can be made any more; told before the calls in flight are ended; may be nil
-	Lines                 *stream.Budget // for its long lines, with other servers; may be nil
+	Stdin, Stdout, Stderr int                              // Stderr may be -1
+	Version               string                           // of Postern
+	Changed               func()                           // the server says that its tools or prompts changed; must not wait
+	Note                  func(*mcp.Answer)                // any other notification that may be for somebody; valid during the call only, must not wait
+	Asked                 func(*mcp.Answer) (bool, string) // the server asks the user; tells whether it will be answered by Reply, or why not; must not wait; may be nil
+	Ended                 func()                           // no call can be made any more; told before the calls in flight are ended; may be nil
+	Lines                 *stream.Budget                   // for its long lines, with other servers; may be nil
 }
 
 // Counts is what was seen beside answers.
@@ -69,9 +78,12 @@ type Server struct {
 	stderr ring
 	next   atomic.Int64
 	counts struct{ noise, unmatched, tooLong, requests atomic.Int64 }
+	offers mcp.Offers
 
 	mu      sync.Mutex
 	pending map[int64]flight
+	lost    map[int64]Call // given up, and never answered
+	unsure  bool           // more were given up than is kept
 	dead    error
 
 	closing sync.Once
@@ -91,6 +103,7 @@ func New(cfg Config) *Server {
 		in:      stream.NewInput(cfg.Stdout, -1, -1, mcp.MaxLine, nil, cfg.Lines),
 		out:     stream.NewOutput(cfg.Stdin, -1, nil), // what calls hold is bounded by who makes them
 		pending: map[int64]flight{},
+		lost:    map[int64]Call{},
 	}
 }
 
@@ -194,8 +207,59 @@ func (s *Server) Cancel(id int64, reason string) (withdrawn bool) {
 // Forget stops waiting for request id; a late answer is dropped. It tells whether the
 // request was still in flight.
 func (s *Server) Forget(id int64) bool {
-	_, ok := s.take(id)
+	c, ok := s.take(id)
+	if _, ours := c.(*exchange); ok && !ours {
+		s.mu.Lock()
+		if len(s.lost) < maxLost {
+			s.lost[id] = c
+		} else {
+			s.unsure = true
+		}
+		s.mu.Unlock()
+	}
 	return ok
+}
+
+// maxLost is how many calls that were given up are remembered: the server may still be
+// working at them.
+const maxLost = 256
+
+// Flights returns the calls that the server may be speaking for: those in flight, and
+// those given up that it never answered. sure tells that there can be no other.
+func (s *Server) Flights() (calls []Call, sure bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range s.pending {
+		if _, ours := f.call.(*exchange); !ours {
+			calls = append(calls, f.call)
+		}
+	}
+	for _, c := range s.lost {
+		calls = append(calls, c)
+	}
+	return calls, !s.unsure
+}
+
+// Heir makes c the one who hears how request id ends. It tells false when that is over.
+func (s *Server) Heir(id int64, c Call) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f, ok := s.pending[id]
+	if ok && !f.cancelled {
+		f.call = c
+		s.pending[id] = f
+	}
+	return ok && !f.cancelled
+}
+
+// Reply answers a request of the server.
+func (s *Server) Reply(line []byte) { _ = s.out.Send(line, nil) }
+
+// Tell sends a request of our own whose answer nobody waits for.
+func (s *Server) Tell(method, params string) {
+	e := &exchange{done: make(chan struct{})}
+	id := s.NextID()
+	_ = s.Call(id, s.peer.AppendRequest(nil, id, method, params), e)
 }
 
 func (s *Server) take(id int64) (Call, bool) {
@@ -241,6 +305,9 @@ func (s *Server) answer(a *mcp.Answer, size int) {
 			c.Answer(a, size, nil)
 			return
 		}
+		s.mu.Lock()
+		delete(s.lost, n)
+		s.mu.Unlock()
 	}
 	s.counts.unmatched.Add(1)
 }
@@ -282,9 +349,24 @@ func (s *Server) note(a *mcp.Answer) {
 			return
 		}
 		s.counts.unmatched.Add(1)
-	case mcp.NoteToolsChanged:
+	case mcp.NoteToolsChanged, mcp.NotePrompts:
 		if s.cfg.Changed != nil {
 			s.cfg.Changed()
+		}
+	case mcp.NoteAcknowledged:
+		n, uris, ok := mcp.Acknowledged(a.Params)
+		s.mu.Lock()
+		l, is := s.pending[n].call.(Listener)
+		if ok && is {
+			delete(s.pending, n)
+		}
+		s.mu.Unlock()
+		if ok && is {
+			l.Acknowledged(uris)
+		}
+	case mcp.NoteResources, mcp.NoteUpdated, mcp.NoteMessage:
+		if s.cfg.Note != nil {
+			s.cfg.Note(a)
 		}
 	}
 }
@@ -297,7 +379,14 @@ func (s *Server) asked(a *mcp.Answer) {
 		return
 	}
 	line := mcp.AppendResponse(nil, a.ID, []byte("{}"))
-	if a.Method != mcp.MethodPing {
+	switch {
+	case a.Method == mcp.MethodElicit && s.cfg.Asked != nil:
+		taken, why := s.cfg.Asked(a)
+		if taken {
+			return
+		}
+		line = mcp.AppendError(nil, a.ID, mcp.CodeMethodNotFound, why, nil)
+	case a.Method != mcp.MethodPing:
 		line = mcp.AppendError(nil, a.ID, mcp.CodeMethodNotFound, "not offered to tool servers", nil)
 	}
 	_ = s.out.Send(line, nil) // a failing output is seen by the next call

@@ -201,13 +201,13 @@ func TestUpstream5_TheServerLearnsNothingOfTheRuntime(t *testing.T) {
 	p := newPeer(t)
 	opened := make(chan error, 1)
 	go func() {
-		l, err := p.s.Open(time.Now().Add(patience))
+		l, err := p.s.Open(time.Now().Add(patience), false)
 		if err == nil && len(l.Tools) != 1 {
 			err = fmt.Errorf("listing %+v", l)
 		}
 		opened <- err
 	}()
-	p.hears(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"postern","version":"test"}}}`)
+	p.hears(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{"elicitation":{"form":{}}},"clientInfo":{"name":"postern","version":"test"}}}`)
 	p.say(`{"jsonrpc":"2.0","id":"r","method":"roots/list"}`)
 	p.hears(`{"jsonrpc":"2.0","id":"r","error":{"code":-32601,"message":"not offered to tool servers"}}`)
 	p.say(`{"jsonrpc":"2.0","id":5,"method":"ping"}`)

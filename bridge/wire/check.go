@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"postern/ids"
+	"postern/item"
 	"postern/refusal"
 )
 
@@ -44,10 +45,15 @@ func checkUp(m Up) error {
 		if m.Instance != "" {
 			err = errors.Join(err, id[ids.Jail](string(m.Instance)))
 		}
+		if m.Continues != "" {
+			err = errors.Join(err, id[ids.Call](string(m.Continues)))
+		}
 		if n, e := hex.DecodeString(m.Digest); e != nil || len(n) != 32 || m.Size < 0 {
 			err = errors.Join(err, fmt.Errorf("digest: %w", errField))
 		}
 		return err
+	case Alive:
+		return id[ids.Call](string(m.Call))
 	case Ended:
 		switch m.Outcome {
 		case Completed, Failed, Cancelled, Unknown:
@@ -65,7 +71,7 @@ func checkUp(m Up) error {
 			return fmt.Errorf("code: %w", errField)
 		}
 		return errors.Join(id[ids.Session](string(m.Session)), code(m.Code),
-			bounded("tool", m.Tool, MaxName), bounded("request_id", m.RequestID, MaxRequestID))
+			bounded("tool", m.Tool, item.MaxKey), bounded("request_id", m.RequestID, MaxRequestID))
 	}
 	return nil
 }
@@ -85,6 +91,9 @@ func code(c refusal.Code) error {
 func tool(s string) error {
 	if s == "" {
 		return fmt.Errorf("tool is empty: %w", errField)
+	}
+	if kind, _ := item.Split(s); kind == item.Resource {
+		return bounded("resource", s, item.MaxKey)
 	}
 	return bounded("tool", s, MaxName)
 }

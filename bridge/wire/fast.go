@@ -20,7 +20,7 @@ func fastUp(b []byte, m Up) ([]byte, bool) {
 	ok := true
 	switch m := m.(type) {
 	case Admit:
-		if m.Paths != nil { // of a few tools, and of any characters
+		if m.Paths != nil || m.Continues != "" { // of a few calls, and of any characters
 			return b, false
 		}
 		b = strconv.AppendUint(append(b, `{"seq":`...), m.Seq, 10)

@@ -22,6 +22,7 @@
 //	        path arguments}
 //	                                 ◀─────  Admitted{seq, call, deadline} | Refused{seq, code}
 //	                                 ◀─────  Cancel{call, code}
+//	  Alive{call, waits}             ─────▶  progress, or a wait for the runtime's user: it has longer
 //	  Ended{call, outcome, …}        ─────▶
 //	  Denied{session, code, …}       ─────▶  refused by the codec, before any admission
 //	                                 ◀─────  Changed{}
@@ -64,7 +65,7 @@ const (
 	MaxCatalogue   = 8 << 20  // bytes of one whole catalogue
 	MaxInline      = 16 << 10 // bytes of tools carried inside ViewIs; more go by memfd
 	MaxView        = 64 << 20 // bytes of a view in a memfd
-	MaxName        = 256      // bytes of a tool name
+	MaxName        = 256      // bytes of the name of a tool or prompt
 	MaxRequestID   = 128      // bytes of an escaped request id
 	MaxText        = 1024     // bytes of a reason
 	MaxQuarantined = 64       // quarantined tools named in one catalogue
@@ -106,11 +107,12 @@ type (
 		Session    ids.Session    `json:"session"`
 		Connection ids.Connection `json:"connection"`
 		Slot       uint64         `json:"slot,omitempty"` // as the view said
-		Tool       string         `json:"tool"`           // the upstream's name
+		Tool       string         `json:"tool"`           // the item's key, by the upstream's name
 		RequestID  string         `json:"request_id"`
 		Paths      *Paths         `json:"paths,omitempty"` // where the view says that the tool has path arguments
 	}
-	// Catalogue is one part of what an instance listed. Data of all parts together is a JSON array of raw tool definitions.
+	// Catalogue is one part of what an instance listed. Data of all parts together is a JSON array of raw tool
+	// definitions and, where the server has prompts, one of theirs behind it.
 	Catalogue struct {
 		Connection ids.Connection `json:"connection"`
 		Instance   ids.Jail       `json:"instance"`
@@ -134,11 +136,18 @@ type (
 		Session    ids.Session    `json:"session"`
 		Connection ids.Connection `json:"connection,omitempty"` // empty when the served name is unknown to the bridge
 		Instance   ids.Jail       `json:"instance,omitempty"`
-		Tool       string         `json:"tool"`   // the upstream's name; the served one while Connection is empty
-		Digest     string         `json:"digest"` // hex SHA-256 of the arguments as they would be sent
-		Size       int64          `json:"size"`   // bytes of the arguments
+		Tool       string         `json:"tool"`   // the item's key, by the upstream's name; by the served one while Connection is empty
+		Digest     string         `json:"digest"` // hex SHA-256 of the arguments as they would be sent; behind a newline, of what the user answered
+		Size       int64          `json:"size"`   // bytes of both
 		RequestID  string         `json:"request_id"`
-		Paths      *Paths         `json:"paths,omitempty"` // where the view says that the tool has path arguments
+		Paths      *Paths         `json:"paths,omitempty"`     // where the view says that the tool has path arguments
+		Continues  ids.Call       `json:"continues,omitempty"` // the call whose server asked the user, and to which this brings the answer
+	}
+	// Alive gives an admitted call its limit once more, or, where its server waits for the runtime's user, as
+	// long as a user may take; never more than the authority's most.
+	Alive struct {
+		Call  ids.Call `json:"call"`
+		Waits bool     `json:"waits,omitempty"`
 	}
 	// Ended tells how an admitted call ended.
 	Ended struct {
@@ -193,7 +202,7 @@ type (
 		// Slot says which instance of the connection serves this session: an opaque number
 		// of the authority's, 0 where one serves every session.
 		Slot       uint64         `json:"slot,omitempty"`
-		Tool       string         `json:"tool"`            // as the upstream names it
+		Tool       string         `json:"tool"`            // the item's key, as the upstream names it; of resources, by their prefix
 		Callable   bool           `json:"callable"`        // false: of this project, listed nowhere, refused by its own code
 		Definition jsontext.Value `json:"definition"`      // the pinned raw definition; null when not callable
 		Paths      *PathArgs      `json:"paths,omitempty"` // of a callable tool that has path arguments
@@ -204,7 +213,8 @@ type (
 		Slot       uint64         `json:"slot,omitempty"`
 		Instance   ids.Jail       `json:"instance"`
 		Revision   ids.Revision   `json:"revision"`
-		StartMs    int64          `json:"start_ms"` // bound of handshake and listing
+		StartMs    int64          `json:"start_ms"`      // bound of handshake and listing
+		Era        string         `json:"era,omitempty"` // what the revision spoke before: legacy, modern; empty where it is not known
 	}
 	// NotStarted answers Start.
 	NotStarted struct {
@@ -260,6 +270,7 @@ func (View) up() string         { return "View" }
 func (Start) up() string        { return "Start" }
 func (Catalogue) up() string    { return "Catalogue" }
 func (Admit) up() string        { return "Admit" }
+func (Alive) up() string        { return "Alive" }
 func (Ended) up() string        { return "Ended" }
 func (SessionEnded) up() string { return "SessionEnded" }
 func (Denied) up() string       { return "Denied" }
@@ -352,6 +363,8 @@ func DecodeUp(b []byte) (Up, error) {
 		m, err = decode[Catalogue](raw)
 	case "Admit":
 		m, err = decodeFast(raw, scanAdmit)
+	case "Alive":
+		m, err = decode[Alive](raw)
 	case "Ended":
 		m, err = decodeFast(raw, scanEnded)
 	case "SessionEnded":

@@ -100,7 +100,9 @@ func (g *Gate) Admit(set Set, m wire.Admit, running ids.Revision, seen Seen) Dec
 				code = refusal.ServerUnavailable
 			}
 		}
-		g.deny(s, g.record(&k, conn, tool, m.RequestID, m.Digest, m.Size, code))
+		rec := g.record(&k, conn, tool, m.RequestID, m.Digest, m.Size, code)
+		continues(&rec, m.Continues)
+		g.deny(s, rec)
 		return Decision{Code: code}
 	}
 	now := g.now()
@@ -108,7 +110,8 @@ func (g *Gate) Admit(set Set, m wire.Admit, running ids.Revision, seen Seen) Dec
 	if limit <= 0 {
 		limit = DefaultCall
 	}
-	c := &call{rec: g.record(&k, conn, tool, m.RequestID, m.Digest, m.Size, ""), session: s, set: set, place: g.placeOf(s, conn), jail: m.Instance, deadline: now.Add(limit)}
+	c := &call{rec: g.record(&k, conn, tool, m.RequestID, m.Digest, m.Size, ""), session: s, set: set, place: g.placeOf(s, conn), jail: m.Instance, deadline: now.Add(limit), limit: limit, most: now.Add(max(limit, MaxCall))}
+	continues(&c.rec, m.Continues)
 	g.sign(s, &c.rec)
 	c.rec.ID = ids.New[ids.Call](now, g.rand())
 	g.open[c.rec.ID] = c
@@ -182,6 +185,13 @@ func (g *Gate) NotStarted(set Set, m wire.Start, code refusal.Code, reason strin
 	rec := g.record(&k, m.Connection, m.Tool, m.RequestID, "", 0, code)
 	rec.Reason = activity.Clean(reason, activity.MaxReason)
 	g.deny(s, rec)
+}
+
+// continues links a record to the call whose question it answers.
+func continues(rec *store.Call, first ids.Call) {
+	if first != "" {
+		rec.Policy += " continues=" + string(first)
+	}
 }
 
 // resolve finds the tool that a runtime means by a name its bridge's view does not

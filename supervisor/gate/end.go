@@ -30,6 +30,29 @@ func (g *Gate) Ended(set Set, m wire.Ended) error {
 	return nil
 }
 
+// Alive takes a bridge's word that a call makes progress, or that its server waits for
+// the runtime's user: its limit begins again, or it has as long as a user may take.
+func (g *Gate) Alive(set Set, m wire.Alive) error {
+	c := g.open[m.Call]
+	if c == nil {
+		return nil
+	}
+	if c.set != set {
+		return fmt.Errorf("call %s is another bridge's", m.Call)
+	}
+	wait := c.limit
+	if m.Waits {
+		wait = max(wait, UserWait)
+	}
+	if c.warned { // it was told to end already
+		return nil
+	}
+	if c.deadline = g.now().Add(wait); c.deadline.After(c.most) {
+		c.deadline = c.most
+	}
+	return nil
+}
+
 func (g *Gate) end(c *call, o store.Outcome) {
 	g.ledger.End(c.rec.Seq, o)
 	g.forget(c)

@@ -39,6 +39,8 @@ const (
 	MaxPerConnection = 256                   // open calls of one instance
 	MaxSessions      = 512                   // live sessions of one project
 	DefaultCall      = time.Minute           // limit of a call where the registration names none
+	MaxCall          = 30 * time.Minute      // a call with all its progress and all its questions to the user
+	UserWait         = 5 * time.Minute       // for the runtime's user to answer one question
 	EndedDelay       = 50 * time.Millisecond // outcomes wait so long for the next commit
 	FateWait         = 5 * time.Second       // outcomes of calls that died with a jail wait so long for how it ended
 	MaxFallen        = 4096                  // of them at a time; more are written down without
@@ -110,6 +112,8 @@ type call struct {
 	jail     ids.Jail // its server's
 	fate     fate     // how that jail ended, where that is known already
 	deadline time.Time
+	limit    time.Duration // without a sign of life
+	most     time.Time     // no sign of life moves the deadline beyond
 	warned   bool
 }
 

@@ -2,6 +2,7 @@ package gate
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 
 	"postern/bridge/wire"
@@ -72,5 +73,64 @@ func TestDriftTakesAPromptAway(t *testing.T) {
 	}
 	if kind, name := item.Split("prompt:review"); kind != item.Prompt || name != "review" {
 		t.Error(kind, name)
+	}
+}
+
+func TestASignOfLifeMovesTheLimitAndNeverBeyondTheMost(t *testing.T) {
+	w := newWorld(t)
+	d := w.call()
+	w.commit()
+	late := func() bool { return len(w.g.Late(w.now)) > 0 }
+	alive := func(waits bool) {
+		t.Helper()
+		if err := w.g.Alive(shopSet, wire.Alive{Call: d.Call, Waits: waits}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.now = w.now.Add(DefaultCall - 1)
+	alive(false)
+	w.now = w.now.Add(DefaultCall - 1)
+	if late() {
+		t.Error("progress did not count")
+	}
+	alive(true)
+	w.now = w.now.Add(UserWait - 1)
+	if late() {
+		t.Error("the user had no time")
+	}
+	if err := w.g.Alive(Set{shopSet.Project, 9}, wire.Alive{Call: d.Call}); err == nil {
+		t.Error("another bridge moved the limit")
+	}
+	for range 100 {
+		alive(false)
+		w.now = w.now.Add(DefaultCall / 2)
+	}
+	if !late() {
+		t.Error("a call can live for ever")
+	}
+	alive(true)
+	if !late() {
+		t.Error("a call that was told to end lives on")
+	}
+	// Its twin, silent.
+	d = w.call()
+	w.commit()
+	w.now = w.now.Add(DefaultCall)
+	if !late() {
+		t.Error("a silent call has no limit")
+	}
+}
+
+func TestARetryIsLinkedToTheCallThatAsked(t *testing.T) {
+	w := newWorld(t)
+	first := w.admitted("the first", w.call())
+	conn, ses := w.conn, w.ses
+	d := w.g.Admit(shopSet, wire.Admit{Session: ses, Connection: conn, Instance: id[ids.Jail](1), Tool: "read_rows", Digest: strings.Repeat("ab", 32), Continues: first}, w.running(conn), Seen{})
+	second := w.admitted("the second", d)
+	if r := w.record(second); !strings.Contains(r.Policy, "continues="+string(first)) {
+		t.Errorf("the record says %q", r.Policy)
+	}
+	if r := w.record(first); strings.Contains(r.Policy, "continues=") {
+		t.Errorf("the first says %q", r.Policy)
 	}
 }

@@ -217,6 +217,8 @@ func (w *Workers) handle(s *set, m wire.Up) error {
 		return w.catalogue(s, m)
 	case wire.Admit:
 		w.admit(s, m, gate.Seen{})
+	case wire.Alive:
+		return w.gate.Alive(s.key, m)
 	case wire.Ended:
 		return w.gate.Ended(s.key, m)
 	case wire.SessionEnded:

@@ -1,0 +1,624 @@
+package bridge
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"postern/bridge/wire"
+	"postern/ids"
+	"postern/item"
+	"postern/refusal"
+)
+
+const modernMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"elicitation":{}}}`
+
+const infoMeta = `"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"postern","version":"test"}}`
+
+// offers registers the fixture that has everything, in one era, with all its tools, the
+// prompt "review" and the resources beneath file:///docs.
+func (a *authority) offers(era string) (ids.Connection, string) {
+	log := filepath.Join(a.t.TempDir(), "lines.log")
+	command := []string{"offers", log}
+	if era == eraModern {
+		command = []string{"offers", "modern", log}
+	}
+	conn := a.server(command, "ask", "touch", "log", "wait", "step")
+	a.set(func() {
+		a.tools = append(a.tools,
+			wire.Tool{Name: "prompt:review", Connection: conn, Tool: "prompt:review", Callable: true, Definition: []byte(`{"name":"review","description":"Reviews code","x":12345678901234567890}`)},
+			wire.Tool{Name: "prompt:hidden", Connection: conn, Tool: "prompt:hidden"},
+			wire.Tool{Name: "resource:file:///docs", Connection: conn, Tool: "resource:file:///docs", Callable: true, Definition: []byte("null")})
+	})
+	return conn, log
+}
+
+// both runs a test against a server of each era.
+func both(t *testing.T, f func(t *testing.T, a *authority, conn ids.Connection, log string)) {
+	for _, era := range []string{eraLegacy, eraModern} {
+		t.Run(era+" server", func(t *testing.T) {
+			a := newAuthority(t)
+			conn, log := a.offers(era)
+			f(t, a, conn, log)
+		})
+	}
+}
+
+func (c *client) modern(id, method, params string) {
+	c.t.Helper()
+	if params != "" {
+		params += ","
+	}
+	c.send(`{"jsonrpc":"2.0","id":%s,"method":"%s","params":{%s%s}}`, id, method, params, modernMeta)
+}
+
+func (c *client) elicits() *client {
+	c.t.Helper()
+	c.send(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{"elicitation":{}},"clientInfo":{"name":"t","version":"1"}}}`)
+	c.line()
+	return c
+}
+
+// sent counts the lines of a log with a text.
+func sent(t *testing.T, log, text string) (n int) {
+	t.Helper()
+	for _, line := range calls(t, log) {
+		if strings.Contains(line, text) {
+			n++
+		}
+	}
+	return n
+}
+
+func TestPrompts_AreListedFromPinsAndGotLikeCalls(t *testing.T) {
+	both(t, func(t *testing.T, a *authority, conn ids.Connection, log string) {
+		a.admit = func(m wire.Admit) refusal.Code {
+			if m.Tool == "prompt:hidden" {
+				return refusal.ToolNotGranted
+			}
+			return ""
+		}
+		c := a.passed().initialize()
+		c.send(`{"jsonrpc":"2.0","id":1,"method":"prompts/list"}`)
+		c.want(`{"jsonrpc":"2.0","id":1,"result":{"prompts":[{"name":"review","description":"Reviews code","x":12345678901234567890}]}}`)
+		if n := count[wire.Start](a); n != 0 {
+			t.Errorf("a list started a server")
+		}
+		c.modern("2", "prompts/list", "")
+		c.want(`{"jsonrpc":"2.0","id":2,"result":{"prompts":[{"name":"review","description":"Reviews code","x":12345678901234567890}],"resultType":"complete","ttlMs":0,"cacheScope":"private",` + infoMeta + `}}`)
+		c.send(`{"jsonrpc":"2.0","id":3,"method":"prompts/get","params":{"name":"review","arguments":{"language":"go"}}}`)
+		if got := c.line(); !strings.Contains(got, `"text":"review {\"language\":\"go\"}"`) {
+			t.Errorf("got %s", got)
+		}
+		c.modern("4", "prompts/get", `"name":"review"`)
+		if got := c.line(); !strings.Contains(got, `"text":"review "`) || !strings.Contains(got, `"resultType":"complete"`) {
+			t.Errorf("got %s", got)
+		}
+		m := awaitIf(a, func(m wire.Admit) bool { return m.RequestID == "3" })
+		if m.Tool != "prompt:review" || m.Connection != conn || m.Digest != fmt.Sprintf("%x", sum(`{"language":"go"}`)) {
+			t.Errorf("asked %+v", m)
+		}
+		c.send(`{"jsonrpc":"2.0","id":5,"method":"prompts/get","params":{"name":"hidden"}}`)
+		if e := c.wantError("5", -32000); e.Error.Message != refusal.Of(refusal.ToolNotGranted).Sentence || !strings.Contains(string(e.Error.Data), "tool_not_granted") {
+			t.Errorf("%+v", e.Error)
+		}
+		c.send(`{"jsonrpc":"2.0","id":6,"method":"prompts/get","params":{"name":"none"}}`)
+		if e := c.wantError("6", -32602); e.Error.Message != "Unknown prompt: none" {
+			t.Errorf("%+v", e.Error)
+		}
+		// No kind is reached by the request of another.
+		for i, name := range []string{"prompt:review", "resource:file:///docs/a.txt"} {
+			c.call(fmt.Sprint(10+i), name, "{}")
+			c.wantError(fmt.Sprint(10+i), -32602)
+		}
+		c.send(`{"jsonrpc":"2.0","id":12,"method":"prompts/get","params":{"name":"ask"}}`)
+		c.wantError("12", -32602)
+		if n := sent(t, log, `"method":"prompts/get"`); n != 2 {
+			t.Errorf("the server was asked for %d prompts", n)
+		}
+		raw := string(a.catalog[conn])
+		if !strings.Contains(raw, `][{"name":"review"`) || !strings.Contains(raw, `{"name":"hidden"}`) || strings.Contains(raw, "bad name") {
+			t.Errorf("the catalogue is %s", raw)
+		}
+		awaitIf(a, func(m wire.Catalogue) bool { return m.Last && len(m.Quarantined) == 1 })
+	})
+}
+
+func TestResources_OnlyWhatAPrefixCovers(t *testing.T) {
+	both(t, func(t *testing.T, a *authority, conn ids.Connection, log string) {
+		c := a.passed().initialize()
+		c.send(`{"jsonrpc":"2.0","id":1,"method":"resources/list"}`)
+		c.want(`{"jsonrpc":"2.0","id":1,"result":{"resources":[{"uri":"file:///docs/a.txt","name":"a","size":12345678901234567890},{"uri":"file:///docs/b.txt","name":"b"}]}}`)
+		c.send(`{"jsonrpc":"2.0","id":2,"method":"resources/templates/list"}`)
+		c.want(`{"jsonrpc":"2.0","id":2,"result":{"resourceTemplates":[{"uriTemplate":"file:///docs/{name}","name":"doc"}]}}`)
+		c.send(`{"jsonrpc":"2.0","id":3,"method":"resources/read","params":{"uri":"file:///docs/a.txt"}}`)
+		if got := c.line(); !strings.Contains(got, `"contents":[{"uri":"file:///docs/a.txt","text":"contents","y":12345678901234567890}]`) {
+			t.Errorf("got %s", got)
+		}
+		if m := awaitIf(a, func(m wire.Admit) bool { return m.RequestID == "3" }); m.Tool != "resource:file:///docs/a.txt" || m.Connection != conn {
+			t.Errorf("asked %+v", m)
+		}
+		for i, uri := range []string{"file:///etc/passwd", "file:///docs/../etc/passwd", "file:///docs/%2e%2e/etc/passwd", "file:///docsx", "FILE:///docs/a.txt", "docs"} {
+			id := fmt.Sprint(10 + i)
+			c.send(`{"jsonrpc":"2.0","id":%s,"method":"resources/read","params":{"uri":"%s"}}`, id, uri)
+			if e := c.wantError(id, -32002); !strings.HasPrefix(e.Error.Message, "Resource not found: ") {
+				t.Errorf("%s: %+v", uri, e.Error)
+			}
+		}
+		c.modern("20", "resources/read", `"uri":"file:///etc/passwd"`)
+		c.wantError("20", -32602)
+		c.modern("21", "resources/read", `"uri":"file:///docs/b.txt"`)
+		if got := c.line(); !strings.Contains(got, `"uri":"file:///docs/b.txt"`) || !strings.Contains(got, `"resultType":"complete"`) {
+			t.Errorf("got %s", got)
+		}
+		if n := sent(t, log, `"method":"resources/read"`); n != 2 {
+			t.Errorf("the server was asked to read %d times", n)
+		}
+		a.tell(wire.Changed{})
+		got := []string{c.line(), c.line()}
+		if got[0] != `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}` || got[1] != `{"jsonrpc":"2.0","method":"notifications/resources/list_changed"}` {
+			t.Errorf("told %q", got)
+		}
+		c.call("30", "touch", `{"uri":"file:///none","level":"list"}`)
+		c.want(`{"jsonrpc":"2.0","method":"notifications/resources/list_changed"}`)
+		c.answer()
+	})
+}
+
+func TestC139_OneBrokenServerDelaysNoList(t *testing.T) {
+	a := newAuthority(t)
+	conn, _ := a.offers(eraLegacy)
+	mute := a.server([]string{"hostile", "mute"})
+	a.set(func() {
+		a.tools = append(a.tools, wire.Tool{Name: "resource:mute:x", Connection: mute, Tool: "resource:mute:x", Callable: true, Definition: []byte("null")})
+	})
+	c := a.passed().initialize()
+	c.send(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`)
+	if got := c.answer(); len(got.Result.Tools) != 5 {
+		t.Errorf("%d tools", len(got.Result.Tools))
+	}
+	c.send(`{"jsonrpc":"2.0","id":2,"method":"resources/list"}`)
+	if got := c.line(); !strings.Contains(got, `"file:///docs/a.txt"`) {
+		t.Errorf("the healthy server of %s is not listed: %s", conn, got)
+	}
+	if n := count[wire.Catalogue](a); n == 0 {
+		t.Error("no server was asked")
+	}
+	for _, m := range a.all() {
+		if m, ok := m.(wire.Catalogue); ok && m.Connection == mute {
+			t.Error("the list waited for the broken server")
+		}
+	}
+}
+
+func TestBridge8_SubscriptionsAreAdmittedAndEndWithTheirGrant(t *testing.T) {
+	both(t, func(t *testing.T, a *authority, conn ids.Connection, log string) {
+		a.admit = func(m wire.Admit) refusal.Code {
+			if m.Tool == "resource:file:///docs/b.txt" {
+				return refusal.ToolUnknown
+			}
+			return ""
+		}
+		old, other := a.passed().initialize(), a.passed().initialize()
+		old.send(`{"jsonrpc":"2.0","id":1,"method":"resources/subscribe","params":{"uri":"file:///docs/a.txt"}}`)
+		if got := old.answer(); got.Error != nil {
+			t.Fatalf("%+v", got.Error)
+		}
+		old.send(`{"jsonrpc":"2.0","id":2,"method":"resources/subscribe","params":{"uri":"file:///docs/b.txt"}}`)
+		old.wantError("2", -32002)
+		old.send(`{"jsonrpc":"2.0","id":3,"method":"resources/subscribe","params":{"uri":"file:///etc/passwd"}}`)
+		old.wantError("3", -32002)
+
+		now := a.passed()
+		now.modern(`"s"`, "subscriptions/listen", `"notifications":{"resourcesListChanged":true,"resourceSubscriptions":["file:///docs/a.txt","file:///docs/b.txt","file:///etc/passwd"]}`)
+		now.want(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"s"},"notifications":{"resourcesListChanged":true,"resourceSubscriptions":["file:///docs/a.txt"]}}}`)
+		if n := sent(t, log, "passwd") + sent(t, log, "b.txt"); n != 0 {
+			t.Errorf("the server heard %d times of what is not granted", n)
+		}
+		updates := func(id string) (string, string) {
+			old.call(id, "touch", `{"uri":"file:///docs/a.txt"}`)
+			return old.line(), now.line()
+		}
+		const told = `{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"file:///docs/a.txt","z":12345678901234567890`
+		o, n := updates("4")
+		if o != told+"}}" || n != told+`,"_meta":{"io.modelcontextprotocol/subscriptionId":"s"}}}` {
+			t.Errorf("told %s\nand %s", o, n)
+		}
+		if got := old.answer(); string(got.ID) != "4" { // a modern server tells once for each who subscribed
+			got = old.answer()
+		}
+		other.quiet()
+		// The grant goes: nothing passes until it was asked about, and then the stream ends.
+		a.set(func() { a.tools = a.tools[:len(a.tools)-1] })
+		a.tell(wire.Changed{})
+		if got := now.line(); got != `{"jsonrpc":"2.0","method":"notifications/resources/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"s"}}}` {
+			t.Errorf("told %s", got)
+		}
+		now.want(`{"jsonrpc":"2.0","id":"s","result":{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":"s"}}}`)
+		old.want(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+		if conn == "" {
+			t.Fatal()
+		}
+		if sent(t, log, `"subscriptions/listen"`) > 0 && strings.Contains(logged(t, log, `{"jsonrpc":"2.0","method":"notifications/cancelled"`), "requestId") {
+			// a modern server was told by the end of its request
+		} else {
+			waitFor(t, log, `"method":"resources/unsubscribe","params":{"uri":"file:///docs/a.txt"}`)
+		}
+		old.call("9", "touch", `{}`)
+		if got := old.answer(); string(got.ID) != "9" {
+			t.Errorf("told %+v after the grant was taken back", got)
+		}
+		now.modern(`"q"`, "resources/read", `"uri":"file:///docs/a.txt"`)
+		now.wantError(`"q"`, -32602)
+	})
+}
+
+func TestBridge8_AGrantThatStaysKeepsItsSubscription(t *testing.T) {
+	both(t, func(t *testing.T, a *authority, _ ids.Connection, log string) {
+		now := a.passed()
+		now.modern(`"s"`, "subscriptions/listen", `"notifications":{"resourceSubscriptions":["file:///docs"]}`)
+		now.line()
+		a.tell(wire.Changed{})
+		now.modern("1", "tools/call", `"name":"touch","arguments":{"uri":"file:///docs/sub/x"}`)
+		seen := []string{now.line(), now.line()}
+		if !strings.Contains(strings.Join(seen, ""), `"subscriptionId":"s"`) && !strings.Contains(strings.Join(seen, ""), `subscriptionId":"s"`) {
+			t.Errorf("the update was lost: %q", seen)
+		}
+		now.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"s"}}`)
+		now.modern("2", "tools/call", `"name":"touch","arguments":{}`)
+		if got := now.answer(); string(got.ID) != "2" {
+			t.Errorf("told %+v after the stream was cancelled", got)
+		}
+	})
+}
+
+func TestSubscriptions_EndWithTheirServer(t *testing.T) {
+	a := newAuthority(t)
+	conn, _ := a.offers(eraLegacy)
+	old, now := a.passed().initialize(), a.passed()
+	old.send(`{"jsonrpc":"2.0","id":1,"method":"resources/subscribe","params":{"uri":"file:///docs/a.txt"}}`)
+	old.answer()
+	now.modern(`"s"`, "subscriptions/listen", `"notifications":{"resourceSubscriptions":["file:///docs/a.txt"]}`)
+	now.line()
+	a.kill(conn)
+	old.want(`{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"file:///docs/a.txt"}}`)
+	now.want(`{"jsonrpc":"2.0","id":"s","result":{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":"s"}}}`)
+	old.quiet()
+}
+
+// waitFor waits until a line of the log has a text.
+func waitFor(t *testing.T, log, text string) {
+	t.Helper()
+	for range 2000 {
+		if sent(t, log, text) > 0 {
+			return
+		}
+		logPause()
+	}
+	t.Fatalf("the server was never sent %s; it was sent %q", text, calls(t, log))
+}
+
+func TestLogs_ReachOnlyWhoseCallItIs(t *testing.T) {
+	both(t, func(t *testing.T, a *authority, _ ids.Connection, log string) {
+		const line = `{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"%s","data":{"n":12345678901234567890}}}`
+		c, other := a.passed().initialize(), a.passed().initialize()
+		c.call("1", "log", `{}`)
+		c.wantText("1", "logged") // nobody asked for messages
+		c.send(`{"jsonrpc":"2.0","id":2,"method":"logging/setLevel","params":{"level":"info"}}`)
+		c.want(`{"jsonrpc":"2.0","id":2,"result":{}}`)
+		other.send(`{"jsonrpc":"2.0","id":2,"method":"logging/setLevel","params":{"level":"debug"}}`)
+		other.want(`{"jsonrpc":"2.0","id":2,"result":{}}`)
+		c.send(`{"jsonrpc":"2.0","id":3,"method":"logging/setLevel","params":{"level":"loud"}}`)
+		c.wantError("3", -32602)
+		c.call("4", "log", `{}`)
+		c.want(fmt.Sprintf(line, "info"))
+		c.want(fmt.Sprintf(line, "error"))
+		c.wantText("4", "logged")
+		other.quiet()
+		c.modern("5", "tools/call", `"name":"log","arguments":{}`)
+		c.wantText("5", "logged") // a modern request asks for itself
+		c.send(`{"jsonrpc":"2.0","id":6,"method":"tools/call","params":{"name":"log","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/logLevel":"error"}}}`)
+		c.want(fmt.Sprintf(line, "error"))
+		c.wantText("6", "logged")
+		c.send(`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"log","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/logLevel":"loud"}}}`)
+		c.wantError("7", -32602)
+		// With another session's call in flight nobody can tell whose message it is.
+		other.call("8", "wait", `{}`)
+		waitFor(t, log, `"name":"wait"`)
+		c.call("9", "log", `{}`)
+		c.wantText("9", "logged")
+		other.quiet()
+		if n := sent(t, log, `"method":"logging/setLevel"`); n > 0 && sent(t, log, `"level":"debug"`) != 1 {
+			t.Error("a legacy server was not told the most curious level once")
+		}
+	})
+}
+
+func TestLogs_AFloodIsCut(t *testing.T) {
+	a := newAuthority(t)
+	a.offers(eraLegacy)
+	c := a.passed().initialize()
+	c.send(`{"jsonrpc":"2.0","id":2,"method":"logging/setLevel","params":{"level":"error"}}`)
+	c.line()
+	c.call("4", "log", `{"n":20000}`)
+	n := 0
+	for ; !strings.Contains(c.line(), `"id":4`); n++ {
+	}
+	if n < NotesPerSec/2 || n > 20*NotesPerSec {
+		t.Errorf("%d messages of 20,000 passed", n)
+	}
+}
+
+func ask(t *testing.T, c *client) (handle string, message string) {
+	t.Helper()
+	var a struct {
+		Result struct {
+			Type     string `json:"resultType"`
+			Requests map[string]struct {
+				Method string `json:"method"`
+				Params struct {
+					Message string                     `json:"message"`
+					Meta    map[string]json.RawMessage `json:"_meta"`
+				} `json:"params"`
+			} `json:"inputRequests"`
+			State string `json:"requestState"`
+		} `json:"result"`
+	}
+	line := c.line()
+	if err := json.Unmarshal([]byte(line), &a); err != nil || a.Result.Type != "input_required" || len(a.Result.State) < 32 {
+		t.Fatalf("no question: %s (%v)", line, err)
+	}
+	for key, r := range a.Result.Requests {
+		if r.Method != "elicitation/create" || string(r.Params.Meta["postern/asks"]) != `"ask"` {
+			t.Errorf("asked %s", line)
+		}
+		message = key
+	}
+	return a.Result.State, message
+}
+
+func TestElicitation_AModernRuntimeRetriesWithItsHandle(t *testing.T) {
+	both(t, func(t *testing.T, a *authority, conn ids.Connection, log string) {
+		legacy := conn != "" && strings.Contains(t.Name(), "legacy")
+		c := a.passed()
+		const args = `"name":"ask","arguments":{"n":1}`
+		c.modern("1", "tools/call", args)
+		h, key := ask(t, c)
+		first := awaitIf(a, func(m wire.Admit) bool { return m.RequestID == "1" })
+		if first.Continues != "" {
+			t.Errorf("the first continues %s", first.Continues)
+		}
+		reply := fmt.Sprintf(`"inputResponses":{"%s":{"action":"accept","content":{"name":"Ana","n":12345678901234567890}},"other":{}},"requestState":"%s"`, key, h)
+		c.modern("2", "tools/call", args+","+reply)
+		got := c.answer()
+		if len(got.Result.Content) != 1 || !strings.Contains(got.Result.Content[0].Text, `{"action":"accept","content":{"name":"Ana","n":12345678901234567890}}`) || strings.Contains(got.Result.Content[0].Text, "other") {
+			t.Errorf("got %+v", got)
+		}
+		second := awaitIf(a, func(m wire.Admit) bool { return m.RequestID == "2" })
+		if second.Continues != callOf(first.Seq) || second.Digest == first.Digest {
+			t.Errorf("the retry was asked about as %+v", second)
+		}
+		for _, m := range []wire.Admit{first, second} {
+			e := awaitIf(a, func(e wire.Ended) bool { return e.Call == callOf(m.Seq) })
+			if e.Outcome != wire.Completed {
+				t.Errorf("ended %+v", e)
+			}
+		}
+		if strings.Contains(fmt.Sprint(calls(t, log)), h) {
+			t.Error("the server saw the handle")
+		}
+		if legacy != (sent(t, log, `"method":"tools/call"`) == 1) {
+			t.Error("a legacy server was called again, or a modern one not")
+		}
+		// It is used up.
+		c.modern("3", "tools/call", args+","+reply)
+		c.wantError("3", -32602)
+		before := sent(t, log, `"method":"tools/call"`)
+		for i, wrong := range []func(h string) (*client, string){
+			func(h string) (*client, string) {
+				return c, `"name":"ask","arguments":{"n":2},"requestState":"` + h + `"`
+			},
+			func(h string) (*client, string) {
+				return c, `"name":"touch","arguments":{"n":1},"requestState":"` + h + `"`
+			},
+			func(h string) (*client, string) { return a.passed(), args + `,"requestState":"` + h + `"` },
+			func(h string) (*client, string) { return c, args + `,"requestState":"` + h + `x"` },
+			func(h string) (*client, string) { return c, args + `,"inputResponses":{}` },
+		} {
+			id := fmt.Sprint(10 + 2*i)
+			c.modern(id, "tools/call", args)
+			h, _ := ask(t, c)
+			who, params := wrong(h)
+			who.modern(fmt.Sprint(11+2*i), "tools/call", params)
+			who.wantError(fmt.Sprint(11+2*i), -32602)
+			if i < 2 { // presented with another request, the handle and what it stood for end
+				c.modern(id+"0", "tools/call", args+`,"requestState":"`+h+`"`)
+				c.wantError(id+"0", -32602)
+				m := awaitIf(a, func(m wire.Admit) bool { return m.RequestID == id })
+				awaitIf(a, func(e wire.Ended) bool { return e.Call == callOf(m.Seq) })
+			} else { // and otherwise it still is the asker's
+				c.modern(id+"1", "tools/call", args+`,"inputResponses":{"`+key+`":{"action":"decline"}},"requestState":"`+h+`"`)
+				if got := c.answer(); got.Error != nil || !strings.Contains(got.Result.Content[0].Text, `{"action":"decline"}`) {
+					t.Errorf("%d: %+v", i, got)
+				}
+			}
+		}
+		if legacy && sent(t, log, `"method":"tools/call"`) != before+5 {
+			t.Errorf("a refused retry reached the server")
+		}
+	})
+}
+
+func TestElicitation_ALegacyRuntimeIsAsked(t *testing.T) {
+	both(t, func(t *testing.T, a *authority, _ ids.Connection, log string) {
+		c := a.passed().elicits()
+		c.call("1", "ask", `{}`)
+		const asked = `{"jsonrpc":"2.0","id":"postern-1","method":"elicitation/create","params":{"message":"Who are you?","requestedSchema":{"type":"object","properties":{"name":{"type":"string"}}},"_meta":{"postern/asks":"ask"}}}`
+		c.want(asked)
+		c.send(`{"jsonrpc":"2.0","id":"postern-9","result":{"action":"accept"}}`)
+		c.send(`{"jsonrpc":"2.0","id":1,"result":{"action":"accept"}}`)
+		c.send(`{"jsonrpc":"2.0","id":"postern-1","result":{"action":"accept","content":{"name":"Ana"},"_meta":{"io.modelcontextprotocol/x":1}}}`)
+		got := c.answer()
+		if string(got.ID) != "1" || !strings.Contains(got.Result.Content[0].Text, `{"action":"accept","content":{"name":"Ana"}}`) {
+			t.Errorf("got %+v", got)
+		}
+		c.send(`{"jsonrpc":"2.0","id":"postern-1","result":{"action":"accept"}}`) // twice
+		for _, answer := range []string{`"result":{"action":"made up"}`, `"error":{"code":-1,"message":"no"}`, `"result":{"action":"accept","content":[]}`} {
+			c.call("2", "ask", `{}`)
+			var q struct{ ID string }
+			if err := json.Unmarshal([]byte(c.line()), &q); err != nil {
+				t.Fatal(err)
+			}
+			c.send(`{"jsonrpc":"2.0","id":"%s",%s}`, q.ID, answer)
+			if got := c.answer(); !strings.Contains(got.Result.Content[0].Text, `{"action":"cancel"}`) {
+				t.Errorf("%s: %+v", answer, got)
+			}
+		}
+		n := 0
+		for _, m := range a.all() {
+			if m, ok := m.(wire.Admit); ok && m.Continues != "" {
+				n++
+			}
+		}
+		if want := map[bool]int{true: 0, false: 4}[strings.Contains(t.Name(), "legacy_server")]; n != want {
+			t.Errorf("%d admissions continue another, want %d", n, want)
+		}
+		// Cancelled while the user is asked: the server learns it, and nothing comes back.
+		c.call("3", "ask", `{}`)
+		c.line()
+		c.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":3}}`)
+		c.quiet()
+		first := awaitIf(a, func(m wire.Admit) bool { return m.RequestID == "3" })
+		awaitIf(a, func(e wire.Ended) bool { return e.Call == callOf(first.Seq) })
+	})
+}
+
+func TestElicitation_ARuntimeThatCannotAskIsNotAsked(t *testing.T) {
+	both(t, func(t *testing.T, a *authority, _ ids.Connection, log string) {
+		c := a.passed().initialize()
+		c.call("1", "ask", `{}`)
+		got := c.answer()
+		if refused := got.Result.Meta.Refusal.Code == string(refusal.ServerAnswer); !refused && !strings.Contains(got.Result.Content[0].Text, "-32601") {
+			t.Errorf("got %+v", got)
+		}
+		c.send(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"ask","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"elicitation":{"url":{}}}}}}`)
+		got = c.answer()
+		if refused := got.Result.Meta.Refusal.Code == string(refusal.ServerAnswer); !refused && !strings.Contains(got.Result.Content[0].Text, "-32601") {
+			t.Errorf("got %+v", got)
+		}
+		if sent(t, log, `"elicitation":{"form":{}}`) > 1 {
+			t.Error("a modern server was told that this runtime can ask")
+		}
+		// What may not be asked is not, though the runtime could.
+		d := a.passed().elicits()
+		for i, bad := range []string{`\"mode\":\"url\",\"message\":\"m\",\"url\":\"https://x\"`, `\"message\":1,\"requestedSchema\":{}`, `\"message\":\"m\",\"requestedSchema\":{},\"task\":{}`, `\"message\":\"m\",\"message\":\"n\",\"requestedSchema\":{}`} {
+			d.call(fmt.Sprint(i), "ask", `{"ask":"`+bad+`"}`)
+			got := d.answer()
+			if refused := got.Result.Meta.Refusal.Code == string(refusal.ServerAnswer); !refused && !strings.Contains(got.Result.Content[0].Text, "-32601") {
+				t.Errorf("%s: %+v", bad, got)
+			}
+		}
+	})
+}
+
+func TestElicitation_NobodyElsesUserIsAsked(t *testing.T) {
+	a := newAuthority(t)
+	_, log := a.offers(eraLegacy)
+	c, other := a.passed().elicits(), a.passed().elicits()
+	other.call("1", "wait", `{}`)
+	waitFor(t, log, `"name":"wait"`)
+	c.call("2", "ask", `{}`)
+	if got := c.answer(); !strings.Contains(got.Result.Content[0].Text, "nobody can tell whose user") {
+		t.Errorf("got %+v", got)
+	}
+	other.quiet()
+	// Given up and never answered: the server may still be at it, and ask for it.
+	other.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
+	m := awaitIf(a, func(m wire.Admit) bool { return m.RequestID == "1" })
+	awaitIf(a, func(e wire.Ended) bool { return e.Call == callOf(m.Seq) })
+	c.call("3", "ask", `{}`)
+	if got := c.answer(); !strings.Contains(got.Result.Content[0].Text, "nobody can tell whose user") {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestElicitation_ARefusedRetryEndsTheHeldCall(t *testing.T) {
+	for _, era := range []string{eraLegacy, eraModern} {
+		a := newAuthority(t)
+		_, log := a.offers(era)
+		c := a.passed()
+		c.modern("1", "tools/call", `"name":"ask","arguments":{}`)
+		h, key := ask(t, c)
+		a.set(func() { a.admit = func(wire.Admit) refusal.Code { return refusal.ToolNotGranted } })
+		before := len(calls(t, log))
+		c.modern("2", "tools/call", `"name":"ask","arguments":{},"inputResponses":{"`+key+`":{"action":"accept"}},"requestState":"`+h+`"`)
+		c.wantRefusal("2", refusal.ToolNotGranted)
+		m := awaitIf(a, func(m wire.Admit) bool { return m.RequestID == "1" })
+		e := awaitIf(a, func(e wire.Ended) bool { return e.Call == callOf(m.Seq) })
+		if want := wire.Completed; e.Outcome != want {
+			t.Errorf("%s: the held call ended %+v", era, e)
+		}
+		if era == eraLegacy {
+			waitFor(t, log, `"method":"notifications/cancelled"`)
+		} else if len(calls(t, log)) != before {
+			t.Error("the refused retry reached the server")
+		}
+		if strings.Contains(strings.Join(calls(t, log), ""), `"accept"`) {
+			t.Errorf("%s: the answer of a refused retry reached the server", era)
+		}
+	}
+}
+
+func TestElicitation_AHeldCallEndsWithItsSessionAndByTheAuthority(t *testing.T) {
+	a := newAuthority(t)
+	_, log := a.offers(eraLegacy)
+	c := a.passed()
+	c.modern("1", "tools/call", `"name":"ask","arguments":{}`)
+	h, _ := ask(t, c)
+	m := awaitIf(a, func(m wire.Admit) bool { return m.RequestID == "1" })
+	if al := awaitIf(a, func(m wire.Alive) bool { return true }); !al.Waits || al.Call != callOf(m.Seq) {
+		t.Errorf("told %+v", al)
+	}
+	a.tell(wire.Cancel{Call: callOf(m.Seq), Code: refusal.CallRevoked})
+	if e := awaitIf(a, func(e wire.Ended) bool { return e.Call == callOf(m.Seq) }); e.Outcome != wire.Completed || e.Returned {
+		t.Errorf("ended %+v", e) // its server was told that nobody answers, and gave a result
+	}
+	c.modern("2", "tools/call", `"name":"ask","arguments":{},"requestState":"`+h+`"`)
+	c.wantError("2", -32602)
+	d := a.passed()
+	d.modern("3", "tools/call", `"name":"ask","arguments":{}`)
+	ask(t, d)
+	d.close()
+	awaitIf(a, func(e wire.SessionEnded) bool { return e.Session == d.id })
+	waitFor(t, log, `"method":"notifications/cancelled"`)
+}
+
+func TestElicitation_RoundsAreBounded(t *testing.T) {
+	a := newAuthority(t)
+	a.offers(eraModern)
+	c := a.passed().elicits()
+	c.call("1", "step", `{"n":3}`)
+	c.wantText("1", "after 3")
+	c.call("2", "step", `{"n":100}`)
+	c.wantRefusal("2", refusal.ServerAnswer)
+	if n := count[wire.Admit](a); n != 4+MaxRounds+1 {
+		t.Errorf("%d admissions", n)
+	}
+}
+
+func TestNotPassed_IsRefusedByName(t *testing.T) {
+	a := newAuthority(t)
+	a.offers(eraLegacy)
+	c := a.passed().initialize()
+	for method := range notPassed {
+		c.send(`{"jsonrpc":"2.0","id":1,"method":"%s","params":{}}`, method)
+		if e := c.wantError("1", -32601); e.Error.Message != "Method not found: "+method+" (Postern does not pass it on)" {
+			t.Errorf("%+v", e.Error)
+		}
+	}
+	if item.Reserved("a") {
+		t.Fatal()
+	}
+}
