@@ -12,8 +12,19 @@ import (
 
 // hot are the messages of every call, with each member empty and full.
 func hot() (ups_ []Up, downs_ []Down) {
-	admit, ended := ups()[4].(Admit), ups()[5].(Ended)
-	admit.Paths = nil // those do not go the short way
+	var admit Admit
+	var ended Ended
+	for _, m := range ups() {
+		switch m := m.(type) {
+		case Ended:
+			ended = m
+		case Admit:
+			if admit.Seq == 0 {
+				admit = m
+			}
+		}
+	}
+	admit.Paths, admit.Continues = nil, ""
 	bare := admit
 	bare.Connection, bare.Instance = "", ""
 	odd := admit
