@@ -36,13 +36,13 @@ func FuzzCatalogue(f *testing.F) {
 		if err != nil || a.Kind != Response || a.Error != nil {
 			return
 		}
-		page, err := a.ReadList()
+		page, err := a.ReadList(Tools.Member)
 		if err != nil {
 			return
 		}
-		good, bad := CheckTools(page.Tools)
-		if len(good)+len(bad) != len(page.Tools) {
-			t.Fatalf("%q: %d good and %d bad of %d", line, len(good), len(bad), len(page.Tools))
+		good, bad := CheckTools(page.Items)
+		if len(good)+len(bad) != len(page.Items) {
+			t.Fatalf("%q: %d good and %d bad of %d", line, len(good), len(bad), len(page.Items))
 		}
 		names := map[string]bool{}
 		for _, d := range good {
