@@ -44,8 +44,9 @@ var fileNames = map[string]string{
 
 // occupied is one workspace in which names are held.
 type occupied struct {
-	mu    sync.Mutex // held while its names are made or removed
-	users int        // jails that need them; guarded by occupancy.mu
+	mu    sync.Mutex     // held while its names are made or removed
+	users int            // jails that need any; guarded by occupancy.mu
+	need  map[string]int // by how many jails each name and what is above it is needed; guarded by occupancy.mu
 }
 
 // occupancy counts, for each directory, the jails that need its names held.
@@ -79,10 +80,14 @@ func (o *occupancy) enter(w *os.File, names []string, hold func(dir int, name st
 	o.mu.Lock()
 	here := o.all[key]
 	if here == nil {
-		here = &occupied{}
+		here = &occupied{need: map[string]int{}}
 		o.all[key] = here
 	}
 	here.users++
+	parts := partsOf(names)
+	for _, part := range parts {
+		here.need[part]++
+	}
 	o.mu.Unlock()
 
 	release = func() {
@@ -91,12 +96,16 @@ func (o *occupancy) enter(w *os.File, names []string, hold func(dir int, name st
 		defer unix.Close(dir)
 		o.mu.Lock()
 		here.users--
-		last := here.users == 0
-		o.mu.Unlock()
-		if !last {
-			return
+		// Jails of one workspace may need different names: what nobody needs any more goes.
+		var free []string
+		for _, part := range parts {
+			if here.need[part]--; here.need[part] == 0 {
+				delete(here.need, part)
+				free = append(free, part)
+			}
 		}
-		vacate(dir, names)
+		o.mu.Unlock()
+		vacate(dir, free)
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		if here.users == 0 { // else somebody waits for here.mu, and makes them again
@@ -267,10 +276,10 @@ func dropUnfinished(parent int) {
 	}
 }
 
-// vacate removes the placeholders among names that are still as they were made.
-// What it cannot remove stays the owner's.
-func vacate(root int, names []string) {
-	for _, part := range partsOf(names) {
+// vacate removes the placeholders among parts, the deepest first, that are still as
+// they were made. What it cannot remove stays the owner's.
+func vacate(root int, parts []string) {
+	for _, part := range parts {
 		parent, err := parentOf(root, part)
 		if err != nil {
 			continue

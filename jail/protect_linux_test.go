@@ -365,3 +365,39 @@ func TestWorkspaceIsTheDescriptorNotTheName(t *testing.T) {
 		t.Errorf("written to /etc: %v", err)
 	}
 }
+
+// Jails of one workspace that protect different names: what the last one that needs a
+// name leaves is removed with it, while the others' stay held.
+func TestPlaceholdersGoWithTheLastJailThatNeedsThem(t *testing.T) {
+	needs(t)
+	w := reachable(t)
+	dir := w.Dir.Name()
+	all, some := *w, *w
+	all.Protect, some.Protect = []string{".git/hooks", ".envrc", ".mcp.json"}, []string{".envrc"}
+	held := occupancy{all: map[[2]uint64]*occupied{}}
+	enter := func(w Workspace) func() {
+		t.Helper()
+		release, err := held.occupy(&w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return release
+	}
+	wide, narrow := enter(all), enter(some)
+	if got := names(t, dir); !slices.Equal(got, []string{".envrc", ".git", ".mcp.json"}) {
+		t.Fatalf("held: %v", got)
+	}
+	wide()
+	if got := names(t, dir); !slices.Equal(got, []string{".envrc"}) {
+		t.Errorf("after the one that needed all: %v", got)
+	}
+	wide = enter(all)
+	narrow()
+	if got := names(t, dir); !slices.Equal(got, []string{".envrc", ".git", ".mcp.json"}) {
+		t.Errorf("after the one that needed some: %v", got)
+	}
+	wide()
+	if got := names(t, dir); len(got) != 0 || len(held.all) != 0 {
+		t.Errorf("left: %v, %v", got, held.all)
+	}
+}

@@ -34,7 +34,7 @@ func rootOf(r order.Root, was *registry.Root) (*registry.Root, error) {
 	}
 	for _, p := range r.Projects {
 		out.Projects[p.ID] = registry.RootProject{ID: p.ID, Label: p.Label, Owner: p.Owner, Workspace: p.Workspace, PersonBind: p.PersonBind,
-			ExecutionProfile: p.ExecutionProfile, Created: p.Created, Deleted: p.Deleted}
+			ExecutionProfile: p.ExecutionProfile, OpenNames: p.OpenNames, Created: p.Created, Deleted: p.Deleted}
 	}
 	for _, s := range r.Servers {
 		srv := registry.RootServer{ID: s.ID, Label: s.Label, Current: s.Current().ID, Revisions: map[ids.Revision]*registry.RootRevision{}, Deleted: s.Deleted}

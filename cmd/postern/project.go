@@ -1,8 +1,10 @@
 package main
 
 import (
+	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -63,10 +65,15 @@ func (a *app) projectCommand() *cobra.Command {
 
 func (a *app) projectSetCommand() *cobra.Command {
 	var bind, profile string
-	set := &cobra.Command{Use: "set PROJECT [--person-bind on|off] [--execution-profile NAME]", Short: "change a root fact of a project (root)", ValidArgsFunction: a.completeProjects}
+	var open, closed []string
+	set := &cobra.Command{Use: "set PROJECT [--person-bind on|off] [--execution-profile NAME] [--open-name NAME | --close-name NAME]...", Short: "change a root fact of a project (root)",
+		Long: "Changes a root fact of a project. --open-name lets its servers write one of the names that programs outside their jails obey, such as .git/hooks;\n" +
+			"--close-name takes that away. Servers of the project that run are ended; the next call starts them anew.", ValidArgsFunction: a.completeProjects}
 	set.Flags().StringVar(&bind, "person-bind", "", "on or off: may its people connect without a token")
 	set.Flags().Lookup("person-bind").NoOptDefVal = "on"
 	set.Flags().StringVar(&profile, "execution-profile", "", "the execution `profile`")
+	set.Flags().StringArrayVar(&open, "open-name", nil, "a protected `name` of the workspace that its servers may write; again for more")
+	set.Flags().StringArrayVar(&closed, "close-name", nil, "a `name` that is open and is to be protected again; again for more")
 	set.Args = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 2 && cmd.Flags().Changed("person-bind") && bind == "on" { // --person-bind off, without the equals sign
 			bind, args = args[1], args[:1]
@@ -74,7 +81,7 @@ func (a *app) projectSetCommand() *cobra.Command {
 		return exactly("PROJECT")(cmd, args)
 	}
 	set.RunE = func(cmd *cobra.Command, args []string) error {
-		p := api.ProjectSetParams{Project: args[0]}
+		p := api.ProjectSetParams{Project: args[0], OpenNames: open, CloseNames: closed}
 		if cmd.Flags().Changed("person-bind") {
 			on := slices.Contains([]string{"on", "true", "yes"}, bind)
 			if !on && !slices.Contains([]string{"off", "false", "no"}, bind) {
@@ -85,14 +92,19 @@ func (a *app) projectSetCommand() *cobra.Command {
 		if cmd.Flags().Changed("execution-profile") {
 			p.ExecutionProfile = &profile
 		}
-		if p.PersonBind == nil && p.ExecutionProfile == nil {
-			return usagef("nothing to set; name --person-bind or --execution-profile")
+		names := len(open)+len(closed) > 0
+		if p.PersonBind == nil && p.ExecutionProfile == nil && !names {
+			return usagef("nothing to set; name --person-bind, --execution-profile, --open-name or --close-name")
 		}
 		r, err := ask[api.ProjectResult](cmd.Context(), a, api.ProjectSet, p, a.opts)
 		if err != nil {
 			return err
 		}
-		return a.doneProject(r, "project %s: person bind %s, execution profile %s", r.Label, onOff(r.PersonBind), r.ExecutionProfile)
+		if err := a.doneProject(r, "project %s: person bind %s, execution profile %s, open names %s", r.Label, onOff(r.PersonBind), r.ExecutionProfile, nameList(r.OpenNames)); err != nil || !names || a.opts.DryRun {
+			return err
+		}
+		fmt.Fprintln(a.err, "Servers of the project that ran with other names were ended; the next call starts them with these.")
+		return nil
 	}
 	return set
 }
@@ -134,6 +146,7 @@ func projectTable(t *table, r api.ProjectShowResult) {
 	t.row("workspace", r.Workspace)
 	t.row("person bind", onOff(r.PersonBind))
 	t.row("execution profile", r.ExecutionProfile)
+	t.whole("open names", nameList(r.OpenNames))
 	if len(r.Members) > 0 {
 		t.line("\nMembers:")
 		t.row("NAME", "ROLE", "ACCOUNT")
@@ -145,6 +158,13 @@ func projectTable(t *table, r api.ProjectShowResult) {
 		t.line("\nConnections:")
 		connectionRows(t, r.Connections)
 	}
+}
+
+func nameList(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names, ",")
 }
 
 func onOff(b bool) string {

@@ -88,6 +88,10 @@ type (
 		Project          string  `json:"project"`
 		PersonBind       *bool   `json:"person_bind,omitzero"`
 		ExecutionProfile *string `json:"execution_profile,omitzero"`
+		// Protected names of the workspace that its servers may write from now on, and
+		// that they may not write any more.
+		OpenNames  []string `json:"open_names,omitempty"`
+		CloseNames []string `json:"close_names,omitempty"`
 	}
 	// ServerParams registers a server, or gives an existing one a new revision.
 	ServerParams struct {
@@ -117,6 +121,7 @@ type (
 		Workspace        string   `json:"workspace"`
 		PersonBind       bool     `json:"person_bind"`
 		ExecutionProfile string   `json:"execution_profile"`
+		OpenNames        []string `json:"open_names,omitempty"` // protected names that its servers may write
 		Warnings         []string `json:"warnings,omitempty"`
 	}
 	ServerResult struct {

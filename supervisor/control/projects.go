@@ -9,7 +9,7 @@ import (
 )
 
 func projectResult(x registry.RootProject) api.ProjectResult {
-	return api.ProjectResult{Project: string(x.ID), Label: x.Label, Owner: string(x.Owner), Workspace: x.Workspace, PersonBind: x.PersonBind, ExecutionProfile: x.ExecutionProfile}
+	return api.ProjectResult{Project: string(x.ID), Label: x.Label, Owner: string(x.Owner), Workspace: x.Workspace, PersonBind: x.PersonBind, ExecutionProfile: x.ExecutionProfile, OpenNames: x.OpenNames}
 }
 
 func (a *actions) projectList(ctx context.Context, c *Call) (any, error) {

@@ -76,6 +76,12 @@ func (g *Gate) TickFates(now time.Time) {
 	}
 }
 
+// Leave makes every outcome that still waits durable: the authority ends.
+func (g *Gate) Leave() error {
+	g.TickFates(g.now().Add(2 * FateWait))
+	return g.Flush()
+}
+
 func (f fate) of(o store.Outcome) store.Outcome {
 	if o.Reason = f.reason; f.code != "" && o.Code == refusal.ServerExited {
 		o.Code = f.code

@@ -72,6 +72,20 @@ func TestGate5_ACallThatDiedWithItsJailSaysHow(t *testing.T) {
 	}
 }
 
+// Whoever leaves in order writes down what waits.
+func TestGate5_LeavingWritesDownWhatWaits(t *testing.T) {
+	w := newWorld(t)
+	fell, well := w.callIn(id[ids.Jail](1)), w.callIn(id[ids.Jail](1))
+	w.died(fell)
+	w.ended(well, wire.Completed)
+	if err := w.g.Leave(); err != nil {
+		t.Fatal(err)
+	}
+	if a, b := w.record(fell), w.record(well); a.State != store.Unknown || a.Code != refusal.ServerExited || b.State != store.Completed {
+		t.Errorf("%+v, %+v", a, b)
+	}
+}
+
 // What a bridge took with it has the bridge's end; the code stays.
 func TestGate5_ABridgesEndIsInItsCallsRecords(t *testing.T) {
 	w := newWorld(t)

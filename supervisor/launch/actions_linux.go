@@ -194,12 +194,24 @@ func (s *Supervisor) projectSet(r request) (any, *api.Refusal) {
 		g, made, refused = f.setProject(p)
 		return g, refused
 	})
+	if refused == nil && !r.DryRun {
+		s.endOutdated(made)
+	}
 	return projectResult(made, nil), refused
+}
+
+// endOutdated ends what runs with other names open than the project has now. The
+// authority knows by then, and starts them again when they are called; one that does
+// not want to know keeps nothing open.
+func (s *Supervisor) endOutdated(p Project) {
+	s.killWhere(func(j *running) bool {
+		return j.row.Project == p.ID && j.row.Kind == kindServer && j.row.Task == "" && !slices.Equal(j.names, p.OpenNames)
+	})
 }
 
 func projectResult(p Project, warnings []string) api.ProjectResult {
 	return api.ProjectResult{Project: string(p.ID), Label: p.Label, Owner: string(p.Owner), Workspace: p.Workspace, PersonBind: p.PersonBind,
-		ExecutionProfile: p.ExecutionProfile, Warnings: warnings}
+		ExecutionProfile: p.ExecutionProfile, OpenNames: p.OpenNames, Warnings: warnings}
 }
 
 // serverPut registers a server or gives one a new revision. The copy is made before

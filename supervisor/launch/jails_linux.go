@@ -38,7 +38,8 @@ type running struct {
 	row     order.JailRow
 	proc    *jail.Process
 	life    *life
-	release func() // called when nothing of it is left; may be nil
+	names   []string // protected names that it may write
+	release func()   // called when nothing of it is left; may be nil
 
 	// told gets one value: whether the authority was told of the launch. Only then is it
 	// told of the end, and never before the launch: a jail may end at once.
@@ -148,11 +149,11 @@ func removeGroups(cfg Config, instance ids.Instance) error {
 // start leases a uid, launches r under it and watches it. files of r stay the
 // caller's. The jail's end is reported to l, and its uid comes back, when nothing of
 // it is left.
-func (s *Supervisor) start(l *life, row order.JailRow, r jail.Request, release func()) (*running, error) {
+func (s *Supervisor) start(l *life, row order.JailRow, r jail.Request, at room) (*running, error) {
 	if l.ctx.Err() != nil {
 		return nil, errAuthorityGone
 	}
-	j := &running{row: row, life: l, release: release, told: make(chan bool, 1)}
+	j := &running{row: row, life: l, names: at.names, release: at.release, told: make(chan bool, 1)}
 	r.Name = string(row.Jail)
 	r.UID, r.GID = row.UID, row.UID
 	proc, err := s.launcher.Launch(r)
@@ -257,7 +258,7 @@ func (s *Supervisor) launchBridge(l *life, kind string, project ids.Project) (*r
 		return nil, nil, err
 	}
 	defer theirs.Close()
-	j, err := s.start(l, row, jail.Request{Profile: profile, Argv: []string{spec.ProgramFile}, Program: s.bridge, Extra: []*os.File{theirs}}, nil)
+	j, err := s.start(l, row, jail.Request{Profile: profile, Argv: []string{spec.ProgramFile}, Program: s.bridge, Extra: []*os.File{theirs}}, room{})
 	if err != nil {
 		mine.Close()
 		s.leases.giveBack(row.UID)
@@ -308,6 +309,7 @@ func (p pipes) close() {
 type room struct {
 	dir     *jail.Workspace
 	task    ids.Task // whose alone it is
+	names   []string // protected names that are open in it
 	release func()   // called when the jail is gone; may be nil
 }
 
@@ -348,7 +350,7 @@ func (s *Supervisor) launchServer(l *life, kind string, project ids.Project, v R
 		return fail(err)
 	}
 	r.Stdin, r.Stdout, r.Stderr = p.theirs[0], p.theirs[1], p.theirs[2]
-	j, err := s.start(l, row, r, at.release)
+	j, err := s.start(l, row, r, at)
 	if err != nil {
 		p.close()
 		return fail(err)
@@ -440,7 +442,7 @@ func (s *Supervisor) checkWorkspace(f Facts, p Project, owner order.Account, dir
 	if refused := checkOverlap(dir, p, where, f.Projects, s.own); refused != nil {
 		return nil, refused
 	}
-	return &jail.Workspace{Dir: dir, UID: uid, GIDs: groupsOf(uid, gid)}, nil
+	return &jail.Workspace{Dir: dir, UID: uid, GIDs: groupsOf(uid, gid), Protect: protectedIn(p)}, nil
 }
 
 // groupsOf is the directory's group and the owner's primary one, if the owner has an

@@ -205,7 +205,7 @@ func (s *Supervisor) orderServer(l *life, m order.LaunchServer) (launched, error
 			return s.taskWorkspace(f, p, m.Task)
 		}
 		w, err := s.projectWorkspace(f, p)
-		return room{dir: w}, err
+		return room{dir: w, names: p.OpenNames}, err
 	})
 	if err != nil {
 		return launched{}, err

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"postern/ids"
+	"postern/jail"
 	"postern/jail/spec"
 	"postern/policy"
 	"postern/policy/class"
@@ -139,10 +140,15 @@ func (f Facts) setProject(p api.ProjectSetParams) (Facts, Project, *api.Refusal)
 	if refused != nil {
 		return Facts{}, Project{}, refused
 	}
-	if p.PersonBind == nil && p.ExecutionProfile == nil {
+	if p.PersonBind == nil && p.ExecutionProfile == nil && len(p.OpenNames) == 0 && len(p.CloseNames) == 0 {
 		return Facts{}, Project{}, api.Refuse(refusal.BadRequest, "Nothing to set.")
 	}
+	names, refused := openNames(f.Projects[i].OpenNames, p.OpenNames, p.CloseNames)
+	if refused != nil {
+		return Facts{}, Project{}, refused
+	}
 	g := f.next()
+	g.Projects[i].OpenNames = names
 	if p.PersonBind != nil {
 		g.Projects[i].PersonBind = *p.PersonBind
 	}
@@ -153,6 +159,35 @@ func (f Facts) setProject(p api.ProjectSetParams) (Facts, Project, *api.Refusal)
 		g.Projects[i].ExecutionProfile = *p.ExecutionProfile
 	}
 	return g, g.Projects[i], nil
+}
+
+// maxOpenNames bounds the protected names that a project may have open.
+const maxOpenNames = 16
+
+// openNames is what is open after a change, sorted. Only what is protected can be opened.
+func openNames(now, open, closed []string) ([]string, *api.Refusal) {
+	protected := jail.DefaultProtect()
+	for _, name := range slices.Concat(open, closed) {
+		if !slices.Contains(protected, name) {
+			return nil, api.Refuse(refusal.BadRequest, "%.64q is not a protected name; they are %s.", name, strings.Join(protected, ", "))
+		}
+		if slices.Contains(open, name) && slices.Contains(closed, name) {
+			return nil, api.Refuse(refusal.BadRequest, "%q cannot be opened and closed at once.", name)
+		}
+	}
+	out := slices.DeleteFunc(slices.Concat(now, open), func(name string) bool { return slices.Contains(closed, name) })
+	slices.Sort(out)
+	out = slices.Compact(out)
+	if len(out) > maxOpenNames {
+		return nil, api.Refuse(refusal.BadRequest, "At most %d names can be open, not %d.", maxOpenNames, len(out))
+	}
+	return out, nil
+}
+
+// protectedIn are the names that stay read-only in a project's workspace; never nil,
+// which would mean all of them.
+func protectedIn(p Project) []string {
+	return slices.DeleteFunc(jail.DefaultProtect(), func(name string) bool { return slices.Contains(p.OpenNames, name) })
 }
 
 // retire leaves a tombstone: the id is never used again and nothing of it opens.

@@ -51,7 +51,8 @@ type Project struct {
 	Workspace        string      `json:"workspace"`
 	PersonBind       bool        `json:"person_bind"`
 	ExecutionProfile string      `json:"execution_profile"`
-	Created          int64       `json:"created"` // milliseconds since the epoch
+	OpenNames        []string    `json:"open_names,omitempty"` // protected names that its servers may write
+	Created          int64       `json:"created"`              // milliseconds since the epoch
 	Deleted          bool        `json:"deleted,omitempty"`
 }
 

@@ -56,7 +56,8 @@ type RootProject struct {
 	Workspace        string
 	PersonBind       bool
 	ExecutionProfile string
-	Created          int64 // milliseconds since the epoch
+	OpenNames        []string // protected names that its servers may write
+	Created          int64    // milliseconds since the epoch
 	Deleted          bool
 }
 

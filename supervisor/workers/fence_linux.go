@@ -103,6 +103,7 @@ func (w *Workers) reconsider(p ids.Project, out *Narrowed) {
 	for _, c := range r.Stale {
 		w.Drop(p, c)
 	}
+	w.dropRenamed(p)
 	out.Stands = append(out.Stands, r.Calls...)
 	if r.Gone {
 		for _, s := range w.sets {

@@ -1,6 +1,7 @@
 package workers
 
 import (
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -62,6 +63,7 @@ func (w *Workers) start(s *set, m wire.Start, seen gate.Seen) {
 	}
 	inst.state, inst.since, inst.used = instLaunching, now, now
 	inst.server, inst.revision = plan.Server, plan.Revision
+	inst.names = w.openNames(s.key.Project)
 	inst.stopMs, inst.idleMs = plan.StopMs, plan.IdleMs
 	inst.waiting = append(inst.waiting, m)
 	inst.data, inst.parts = nil, 0
@@ -199,6 +201,24 @@ func (w *Workers) instanceGone(inst *instance, why string) {
 	for _, m := range waiting {
 		if !inst.set.ended {
 			w.start(inst.set, m, gate.Seen{})
+		}
+	}
+}
+
+func (w *Workers) openNames(p ids.Project) []string {
+	root, _ := w.gate.Registry().Project(p)
+	return root.OpenNames
+}
+
+// dropRenamed ends the instances of a project that were started with other names open
+// than it has now. Directories of tasks have none open.
+func (w *Workers) dropRenamed(p ids.Project) {
+	names := w.openNames(p)
+	for _, s := range w.sets {
+		for _, inst := range s.insts {
+			if s.key.Project == p && inst.at.Task == "" && inst.state != instIdle && !slices.Equal(inst.names, names) {
+				w.stopInstance(inst, 0)
+			}
 		}
 	}
 }

@@ -136,7 +136,7 @@ func (w *Workers) Run(ctx context.Context) error {
 			return w.lost
 		}
 	}
-	return nil
+	return w.gate.Leave() // an outcome that waited for company is not lost by a stop
 }
 
 func (w *Workers) hear(fd int, buf []byte) error {

@@ -152,6 +152,7 @@ type instance struct {
 	parts    int
 	calls    uint64
 	back     backoff
+	names    []string // protected names of the workspace that it may write
 	stopMs   int64
 	idleMs   int64
 }
