@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -347,7 +348,7 @@ func TestUIDRange_IsLockedForTheWholeMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, r := range []order.Range{{First: 100_000, Count: 100}, {First: 100_099, Count: 1}, {First: 99_000, Count: 1001}, {First: 90_000, Count: 50_000}} {
-		if again, err := lockUIDs(dir, r); err == nil {
+		if again, err := tryUIDs(dir, r); err == nil {
 			again()
 			t.Errorf("%v was locked too", r)
 		} else if !strings.Contains(err.Error(), "100000-100099") || !strings.Contains(err.Error(), rangeText(r)) {
@@ -366,6 +367,30 @@ func TestUIDRange_IsLockedForTheWholeMachine(t *testing.T) {
 	again, err := lockUIDs(dir, order.Range{First: 100_050, Count: 100})
 	if err != nil {
 		t.Fatalf("after the release: %v", err)
+	}
+	again()
+	// One whose holder ends a moment later is waited for, as after a kill.
+	release, err = lockUIDs(dir, order.Range{First: 100_000, Count: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { time.Sleep(3 * uidLockPause); release() }()
+	if again, err = lockUIDs(dir, order.Range{First: 100_000, Count: 100}); err != nil {
+		t.Fatalf("a holder that ended: %v", err)
+	}
+	again()
+	// Files of killed ones do not pile up, whatever their range was.
+	for i := range 3 {
+		stale := filepath.Join(dir, fmt.Sprint(uidLockPrefix, 300_000+i))
+		if err := os.WriteFile(stale, []byte("300000 10\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if again, err = lockUIDs(dir, order.Range{First: 400_000, Count: 10}); err != nil {
+		t.Fatal(err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, uidLockPrefix+"*")); len(left) != 1 || filepath.Base(left[0]) != uidLockPrefix+"400000" {
+		t.Errorf("lock files: %v", left)
 	}
 	again()
 	// Another user's file in the shared directory is no lock and no way in.

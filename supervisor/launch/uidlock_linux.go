@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -16,12 +17,26 @@ const (
 	uidLockPrefix = "postern-uids-"
 	uidLockGate   = "postern-uids.lock"
 	maxUIDLocks   = 1024
+
+	// uidLockWait is how long a range that somebody holds is tried again: what a killed
+	// posternd was about to start holds its lock until it is gone too.
+	uidLockWait  = 2 * time.Second
+	uidLockPause = 20 * time.Millisecond
 )
 
 // lockUIDs takes the machine-wide lock on a range. Two ranges that share a uid cannot
 // both be locked, whatever they begin with. The file's holder is told by flock, so a
-// file that a crash left behind locks nothing.
+// file that a crash left behind locks nothing, and whoever looks next removes it.
 func lockUIDs(dir string, r order.Range) (release func(), err error) {
+	for end := time.Now().Add(uidLockWait); ; time.Sleep(uidLockPause) {
+		release, err = tryUIDs(dir, r)
+		if !errors.Is(err, errUIDRange) || time.Now().After(end) {
+			return release, err
+		}
+	}
+}
+
+func tryUIDs(dir string, r order.Range) (release func(), err error) {
 	leave, err := enterGate(dir)
 	if err != nil {
 		return nil, err
@@ -126,8 +141,8 @@ func readLock(path string) (order.Range, bool, error) {
 	if checkOwned(f, 0o077) != nil {
 		return order.Range{}, false, nil
 	}
-	if lockFile(f) == nil {
-		return order.Range{}, false, nil
+	if lockFile(f) == nil { // nobody's; everyone who makes one has entered the gate
+		return order.Range{}, false, os.Remove(path)
 	}
 	raw := make([]byte, 64)
 	n, _ := f.ReadAt(raw, 0)
