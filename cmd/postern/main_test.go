@@ -329,6 +329,47 @@ func TestCLI2_StatusOfEveryRefusal(t *testing.T) {
 	}
 }
 
+// TestC175_AProgramReadsOneDocument: standard output is one JSON document, of errors
+// too, whatever else is said goes to standard error, the status tells of a failure, and
+// a format that does not exist is refused.
+func TestC175_AProgramReadsOneDocument(t *testing.T) {
+	dir := t.TempDir()
+	answers := map[api.Action][]string{api.ServerProbe: {`{"event":{"text":"starting\u001b[2J fs"}}`, `{"result":{"server":"srv_1","tools":[]}}`}, api.ConnectionShow: {`{"result":{"label":"fs"}}`}}
+	_, stop, err := serveFake(dir, answers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	for _, row := range []struct {
+		args   []string
+		status int
+	}{
+		{[]string{"--run-dir", dir, "connection", "show", "demo", "fs", "--json"}, 0},
+		{[]string{"--run-dir", dir, "server", "probe", "fs", "--json"}, 0},
+		{[]string{"--run-dir", filepath.Join(dir, "none"), "connection", "show", "demo", "fs", "--json"}, refusal.ExitUnreachable},
+		{[]string{"--run-dir", dir, "ps", "--json"}, refusal.ExitUsage}, // what it is answered is a refusal
+		{[]string{"ps", "--json", "--output", "xml"}, refusal.ExitUsage},
+		{[]string{"ps", "--json", "--output=JSON"}, refusal.ExitUsage},
+		{[]string{"explain", "--json", "x"}, refusal.ExitUsage},
+		{[]string{"check", "--json", "--task", "t"}, refusal.ExitUsage},
+		{[]string{"profile", "check", "--json", filepath.Join(dir, "none.yaml")}, refusal.ExitConfig},
+	} {
+		r := postern(t, row.args...)
+		if r.status != row.status {
+			t.Errorf("%q: status %d, want %d: %s", row.args, r.status, row.status, r.err)
+		}
+		oneDocument(t, fmt.Sprintf("%q", row.args), r.stdout)
+		if row.status != 0 && r.err == "" {
+			t.Errorf("%q: nothing is said to a person", row.args)
+		}
+	}
+	for _, args := range [][]string{{"ps", "--json=maybe"}, {"ps", "--output", "xml"}, {"ps", "-o", "json"}} {
+		if r := postern(t, args...); r.status != refusal.ExitUsage || r.err == "" {
+			t.Errorf("%q: status %d, %q", args, r.status, r.err)
+		}
+	}
+}
+
 func TestCLI4_NoControlCharacters(t *testing.T) {
 	hostile := "a\x1b[31m\u202eb\nc\td\x00"
 	raw, err := json.Marshal(hostile)

@@ -128,7 +128,9 @@ func same(t *testing.T, when string, got, want map[string]string) {
 	}
 }
 
-func TestA6_ADenialIsExplainedFromItsRecord(t *testing.T) {
+// TestC093_ADenialIsExplainedFromItsRecord: a tool that does not exist and one that is
+// denied have records that differ, and each says why.
+func TestC093_ADenialIsExplainedFromItsRecord(t *testing.T) {
 	r := newRig(t)
 	b, s := r.session(owner, "")
 	call, code := b.admit(s, r.conn, "read_rows")
@@ -149,7 +151,6 @@ func TestA6_ADenialIsExplainedFromItsRecord(t *testing.T) {
 		t.Helper()
 		return must[api.RecordResult](r.as(owner), api.ActivityShow, api.RecordParams{Record: name})
 	}
-	// C093: a tool that does not exist and one that is denied have records that differ.
 	unknown, denied := show(rows[0].Cursor), show(rows[1].Cursor)
 	if unknown.Code != "tool_unknown" || denied.Code != "tool_not_granted" || denied.Tool != "write_rows" || unknown.Sentence == denied.Sentence {
 		t.Errorf("%+v, %+v", unknown, denied)
@@ -213,5 +214,34 @@ func TestC10_NativeToolsAreListedWithTheirState(t *testing.T) {
 	}
 	if n["Bash"].State != "denied(policy)" || n["WebFetch"].State != "visible" {
 		t.Errorf("%+v, %+v", n["Bash"], n["WebFetch"])
+	}
+}
+
+// TestC174_AClientThatNeverListsAgainIsToldClearly: a tool is revoked in the middle of
+// a session whose client goes on calling it. It hears the table's code each time, the
+// session goes on, and who revoked what when is found from the record.
+func TestC174_AClientThatNeverListsAgainIsToldClearly(t *testing.T) {
+	r := newRig(t)
+	must[api.ConnectionResult](r.as(root), api.ConnectionGrant, api.ConnectionParams{Project: "shop", Server: "files", Tools: []string{"write_rows"}})
+	b, s := r.session(owner, "")
+	if _, code := b.admit(s, r.conn, "read_rows"); code != "" {
+		t.Fatal(string(code))
+	}
+	must[api.RevokeResult](r.as(owner), api.ConnectionRevoke, api.ConnectionParams{Project: "shop", Server: "files", Tools: []string{"read_rows"}})
+	for range 3 {
+		if _, code := b.admit(s, r.conn, "read_rows"); code != refusal.ToolNotGranted {
+			t.Fatalf("after the revocation: %q", string(code))
+		}
+	}
+	if _, code := b.admit(s, r.conn, "write_rows"); code != "" {
+		t.Fatalf("its sibling, in the same session: %q", string(code))
+	}
+	var denied api.ActivityRow
+	for _, x := range must[api.ActivityResult](r.as(owner), api.Activity, api.ActivityParams{State: "denied"}).Rows {
+		denied = x
+	}
+	rec := must[api.RecordResult](r.as(owner), api.ActivityShow, api.RecordParams{Record: denied.Cursor})
+	if rec.Code != "tool_not_granted" || rec.Time == 0 || rec.Revision != string(id[ids.Revision](files)) || !strings.Contains(rec.Policy, "facts=") {
+		t.Errorf("%+v", rec)
 	}
 }

@@ -192,7 +192,8 @@ func (g *Gate) principalOf(t *registry.Task) access.Resolved {
 	if err != nil {
 		return access.Resolved{Code: refusal.PrincipalRefused}
 	}
-	return (*access.Policy)(nil).Resolve(who, access.Facts{Account: t.Account, Owner: g.reg.Role(t.Account, t.Project) != "", Profile: g.reg.Root().Projects[t.Project].ExecutionProfile})
+	root := g.reg.Root()
+	return root.Access.Resolve(who, access.Facts{Account: t.Account, Owner: g.reg.Role(t.Account, t.Project) == registry.Owner, Profile: root.Projects[t.Project].ExecutionProfile})
 }
 
-func (g *Gate) modes() policy.Modes { return policy.Modes{} }
+func (g *Gate) modes() policy.Modes { return g.reg.Root().Access.Modes() }

@@ -263,12 +263,16 @@ func (s *Supervisor) serverPut(r request) (any, *api.Refusal) {
 }
 
 func (s *Supervisor) ingestFor(r request, p api.ServerParams, v *Revision) (warnings []string, refused *api.Refusal) {
+	profile := s.cfg.Profiles[p.Profile]
+	runs := func(program string) bool {
+		return executable(profile, program) || profile.PackageExec && spec.Inside(program, spec.PackageDir)
+	}
 	if p.Package == "" {
-		return checkProgram(nil, v)
+		return checkProgram(nil, v, runs)
 	}
 	r.progress(fmt.Sprintf("copying %q", p.Package))
 	v.Package, refused = ingest(s.store, p.Package, !r.DryRun, func(tree *os.File) (refused *api.Refusal) {
-		warnings, refused = checkProgram(tree, v)
+		warnings, refused = checkProgram(tree, v, runs)
 		return refused
 	})
 	return warnings, refused

@@ -271,8 +271,10 @@ func openAt(dir int, name string, flags int) (*os.File, error) {
 // checkProgram finds the executable: in the copy, or in the system, where its digest is
 // recorded and not pinned. tree is nil without a package. It returns the warnings about
 // arguments that look like files of the package and are not there: arguments are
-// literal text, so that is no refusal.
-func checkProgram(tree *os.File, v *Revision) ([]string, *api.Refusal) {
+// literal text, so that is no refusal. runs tells what the profile executes: a script
+// needs its interpreter too, and a jail that lacks it would say no more than that
+// nothing is there.
+func checkProgram(tree *os.File, v *Revision, runs func(program string) bool) ([]string, *api.Refusal) {
 	program := v.Command[0]
 	refuse := func(format string, args ...any) ([]string, *api.Refusal) {
 		return nil, api.Refuse(refusal.RegistrationWrong, format, args...)
@@ -299,12 +301,20 @@ func checkProgram(tree *os.File, v *Revision) ([]string, *api.Refusal) {
 	case st.Mode&0o001 == 0:
 		return refuse("%q may not be executed by everybody (mode %04o).", program, st.Mode&0o7777)
 	}
+	head := make([]byte, scriptHead)
+	n, err := io.ReadFull(f, head)
+	if head = head[:n]; err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
+		return refuse("%q: %v.", program, err)
+	}
+	if line, script := bytes.CutPrefix(head, []byte("#!")); script {
+		if why := checkInterpreter(line, runs); why != "" {
+			return refuse("%q is a script whose interpreter %s.", program, why)
+		}
+	} else if root == unix.AT_FDCWD && !bytes.HasPrefix(head, []byte(elf.ELFMAG)) {
+		return refuse("%q is neither a program nor a script.", program)
+	}
 	if root == unix.AT_FDCWD {
 		sum := sha256.New()
-		head := make([]byte, 4)
-		if _, err := io.ReadFull(f, head); err != nil || (!bytes.Equal(head, []byte(elf.ELFMAG)) && string(head[:2]) != "#!") {
-			return refuse("%q is neither a program nor a script.", program)
-		}
 		sum.Write(head)
 		if _, err := io.Copy(sum, f); err != nil {
 			return refuse("%q: %v.", program, err)
@@ -325,6 +335,36 @@ func checkProgram(tree *os.File, v *Revision) ([]string, *api.Refusal) {
 		unix.Close(fd)
 	}
 	return warnings, nil
+}
+
+// scriptHead is what the kernel looks at of a script's first line, BINPRM_BUF_SIZE.
+const scriptHead = 256
+
+// checkInterpreter says what is wrong with the interpreter that a script's first line
+// names, "" for nothing.
+func checkInterpreter(line []byte, runs func(string) bool) string {
+	line, _, _ = bytes.Cut(line, []byte("\n"))
+	words := strings.Fields(string(line))
+	if len(words) == 0 {
+		return "is not named"
+	}
+	program := words[0]
+	if !filepath.IsAbs(program) || filepath.Clean(program) != program {
+		return fmt.Sprintf("%q is not an absolute path in its shortest form", program)
+	}
+	if !spec.Inside(program, spec.PackageDir) {
+		var st unix.Stat_t
+		switch err := unix.Stat(program, &st); {
+		case err != nil:
+			return fmt.Sprintf("%q is missing: %v", program, err)
+		case st.Mode&unix.S_IFMT != unix.S_IFREG, st.Mode&0o001 == 0:
+			return fmt.Sprintf("%q may not be executed by everybody (mode %04o)", program, st.Mode&0o7777)
+		}
+	}
+	if !runs(program) {
+		return fmt.Sprintf("%q is not executed by the profile", program)
+	}
+	return ""
 }
 
 // sweepPackages removes half copies of a crash and copies that no live registration

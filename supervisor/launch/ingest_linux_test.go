@@ -143,6 +143,48 @@ func TestLaunch5_WhatDoesNotBelongInAPackageIsRefused(t *testing.T) {
 	}
 }
 
+func anything(string) bool { return true }
+
+// TestC161_ACommandThatCannotStartSaysWhich: what is wrong is said when it is
+// registered, of the file that it is wrong with, and not at the first call.
+func TestC161_ACommandThatCannotStartSaysWhich(t *testing.T) {
+	needRoot(t)
+	src := newDir(t)
+	npm(t, src)
+	for name, text := range map[string]string{"good": "#!/usr/bin/env node\n", "spaced": "#! /usr/bin/env -S node\n", "missing": "#!/opt/none/bin/ruby\n", "relative": "#!node\n", "empty": "#!\n", "data": "#!/etc/passwd\n", "outside": "#!/usr/bin/dash\n", "a b": "#!/usr/bin/env node\n"} {
+		if err := os.WriteFile(filepath.Join(src, name), []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tree, err := os.Open(src)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tree.Close()
+	for _, row := range []struct{ program, want string }{
+		{"/package/good", ""}, {"/package/spaced", ""}, {"/package/a b", ""},
+		{"/package/missing", `"/package/missing" is a script whose interpreter "/opt/none/bin/ruby" is missing: no such file or directory`},
+		{"/package/relative", `interpreter "node" is not an absolute path`},
+		{"/package/empty", "interpreter is not named"},
+		{"/package/data", `interpreter "/etc/passwd" may not be executed by everybody`},
+		{"/package/outside", `interpreter "/usr/bin/dash" is not executed by the profile`},
+		{"/package/package.json", "may not be executed by everybody (mode 0644)"},
+		{"/package/none", `The executable "/package/none" is missing: no such file`},
+	} {
+		_, refused := checkProgram(tree, &Revision{Command: []string{row.program}}, func(p string) bool { return p != "/usr/bin/dash" })
+		if row.want == "" && refused != nil || row.want != "" && (refused == nil || !contains(refused.Error(), row.want)) {
+			t.Errorf("%s: %v, want %q", row.program, refused, row.want)
+		}
+	}
+	r := start(t, newConfig(t))
+	for _, command := range []string{"npx", "uvx", "./server", "bin/server", "/usr/bin/../bin/env"} {
+		_, refused := r.ask(api.ServerAdd, api.ServerParams{Label: "s", Profile: "node", Command: []string{command}})
+		if refused == nil || !contains(refused.Error(), "no PATH is searched") || !contains(refused.Error(), command) {
+			t.Errorf("%s: %v", command, refused)
+		}
+	}
+}
+
 func TestProgram_IsFoundOrRefused(t *testing.T) {
 	needRoot(t)
 	src := newDir(t)
@@ -165,7 +207,7 @@ func TestProgram_IsFoundOrRefused(t *testing.T) {
 		"/etc/passwd":                              false,
 	} {
 		v := Revision{Command: []string{program, "/package/none.js"}}
-		warnings, refused := checkProgram(tree, &v)
+		warnings, refused := checkProgram(tree, &v, anything)
 		if (refused == nil) != ok {
 			t.Errorf("%s: %v", program, refused)
 		}

@@ -238,7 +238,7 @@ func checkServer(p api.ServerParams, profiles map[string]spec.Profile) (Revision
 	program := p.Command[0]
 	switch {
 	case !path.IsAbs(program) || path.Clean(program) != program:
-		return refuse(refusal.RegistrationWrong, "The command is an absolute path in its shortest form, %q is not.", program)
+		return refuse(refusal.RegistrationWrong, "The command is an absolute path in its shortest form, %q is not; no PATH is searched, so name the file (command -v finds it).", program)
 	case spec.Inside(program, spec.PackageDir) && p.Package == "":
 		return refuse(refusal.RegistrationWrong, "%q lies under %s, and no package directory was given.", program, spec.PackageDir)
 	}
