@@ -69,6 +69,7 @@ type authority struct {
 	slots   map[ids.Session]uint64 // what a session's view says of every tool; 0 where none is named
 	deaf    int                    // how many Starts are not answered
 	quiet   bool                   // remember nothing
+	era     string                 // what Started says that a server speaks
 	catalog map[ids.Connection][]byte
 }
 
@@ -265,6 +266,7 @@ func (a *authority) startIn(conn ids.Connection, slot uint64) {
 		}
 	}
 	a.mu.Lock()
+	era := a.era
 	command := a.commands[conn]
 	instance := newID[ids.Jail](a)
 	revision := newID[ids.Revision](a)
@@ -282,7 +284,7 @@ func (a *authority) startIn(conn ids.Connection, slot uint64) {
 	a.mu.Lock()
 	a.servers[conn] = cmd
 	a.mu.Unlock()
-	a.tell(wire.Started{Connection: conn, Slot: slot, Instance: instance, Revision: revision, StartMs: 3000}, in[1], out[0], errs[0])
+	a.tell(wire.Started{Connection: conn, Slot: slot, Instance: instance, Revision: revision, StartMs: 3000, Era: era}, in[1], out[0], errs[0])
 	closeAll([]int{in[1], out[0], errs[0]})
 	go func() {
 		how := "exit 0"

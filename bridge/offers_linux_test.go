@@ -622,3 +622,88 @@ func TestNotPassed_IsRefusedByName(t *testing.T) {
 		t.Fatal()
 	}
 }
+
+// What a server speaks is found out whatever it does with the first question, and what
+// was found out before is only a hint.
+func TestEra_IsFoundOutWhicheverQuestionComesFirst(t *testing.T) {
+	for _, c := range []struct {
+		command []string
+		hint    string
+		ok      bool
+	}{
+		{[]string{"modern"}, "", true},
+		{[]string{"modern"}, eraModern, true},
+		{[]string{"modern", "silent"}, "", true},
+		{[]string{"modern", "silent"}, eraModern, true},
+		{[]string{"modern", "strict"}, "", false}, // the authority asks the other way at its next start
+		{[]string{"modern", "strict"}, eraModern, true},
+		{[]string{"count"}, eraModern, true},
+		{[]string{"count"}, eraLegacy, true},
+		{[]string{"hostile", "mute"}, eraModern, false},
+	} {
+		t.Run(strings.Join(append(c.command, c.hint), " "), func(t *testing.T) {
+			a := newAuthority(t)
+			a.era = c.hint
+			command := append([]string{}, c.command...)
+			if command[0] == "count" {
+				command = append(command, filepath.Join(t.TempDir(), "calls.log"))
+			}
+			a.server(command, "echo")
+			r := a.passed().initialize()
+			r.call("1", "echo", `{}`)
+			got := r.answer()
+			if ok := !got.Result.IsError && got.Error == nil; ok != c.ok {
+				t.Errorf("got %+v", got)
+			}
+			m := awaitIf(a, func(m wire.Catalogue) bool { return m.Last })
+			if c.ok && (m.Era == eraModern) != (c.command[0] == "modern") {
+				t.Errorf("it is said to speak %q", m.Era)
+			}
+		})
+	}
+}
+
+// A runtime that never lists again calls what was taken away, and is told so.
+func TestC174_ARuntimeThatIgnoresChangesIsToldWhenItCalls(t *testing.T) {
+	a := newAuthority(t)
+	_, log := a.count("echo", "read")
+	c := a.passed().initialize()
+	c.send(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`)
+	c.answer()
+	c.call("2", "echo", `{}`)
+	c.answer()
+	a.set(func() {
+		a.tools[0].Callable, a.tools[0].Definition = false, []byte("null")
+		a.admit = func(m wire.Admit) refusal.Code {
+			if m.Tool == "echo" {
+				return refusal.ToolNotGranted
+			}
+			return ""
+		}
+	})
+	a.tell(wire.Changed{})
+	c.want(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+	for id := range 3 {
+		c.call(fmt.Sprint(10+id), "echo", `{}`)
+		c.wantRefusal(fmt.Sprint(10+id), refusal.ToolNotGranted)
+	}
+	c.call("20", "read", `{"path":"/nowhere"}`)
+	c.answer()
+	if n := sent(t, log, " echo "); n != 1 {
+		t.Errorf("the server was called %d times", n)
+	}
+}
+
+// A server that floods its stderr, and large arguments, hold up nobody.
+func TestC126_C152_NobodyWaitsForDiagnostics(t *testing.T) {
+	a := newAuthority(t)
+	a.server([]string{"hostile"}, "stderr", "echo")
+	c := a.passed().initialize()
+	for id, n := range []int{256 << 10, 10 << 20} {
+		c.call(fmt.Sprint(id), "stderr", fmt.Sprintf(`{"bytes":%d}`, n))
+		c.wantText(fmt.Sprint(id), "done")
+	}
+	args := `{"text":"` + strings.Repeat("x", 5<<20) + `"}`
+	c.call("9", "echo", args)
+	c.wantText("9", args)
+}

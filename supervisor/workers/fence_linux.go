@@ -70,6 +70,9 @@ func (w *Workers) raise(projects []ids.Project, most time.Duration, then func())
 				f.dying[j] = true
 			}
 		}
+		// Told before the fence, so that a bridge passes no update of a resource any more
+		// when it has answered, before it looked who may still have it.
+		w.changed(p)
 		for _, s := range w.sets {
 			if s.key.Project != p || s.ended || !s.ready {
 				continue
@@ -83,7 +86,6 @@ func (w *Workers) raise(projects []ids.Project, most time.Duration, then func())
 			}
 			f.left[s] = s.fence
 		}
-		w.changed(p)
 	}
 	w.fences[f] = true
 	f.settle(w)

@@ -107,7 +107,7 @@ func (w *Workers) serverLaunched(inst *instance, startMs int64, m order.Down, fd
 	}
 	inst.state, inst.since = instListing, time.Now()
 	inst.waiting = nil
-	w.tell(inst.set, wire.Started{Connection: inst.at.Conn, Slot: w.gate.Slot(inst.at), Instance: inst.jail, Revision: inst.revision, StartMs: startMs}, fds...)
+	w.tell(inst.set, wire.Started{Connection: inst.at.Conn, Slot: w.gate.Slot(inst.at), Instance: inst.jail, Revision: inst.revision, StartMs: startMs, Era: w.eras[inst.revision]}, fds...)
 }
 
 // catalogue collects the parts of what an instance lists. When they are whole the
@@ -129,6 +129,7 @@ func (w *Workers) catalogue(s *set, m wire.Catalogue) error {
 	}
 	data := inst.data
 	inst.data, inst.parts = nil, 0
+	w.learn(inst.revision, m)
 	if m.Error != "" {
 		inst.back.failed(time.Now(), m.Error)
 		w.log.Warn("a tool server did not list its tools", "project", s.key.Project, "connection", inst.at.Conn, "reason", m.Error)
@@ -146,6 +147,20 @@ func (w *Workers) catalogue(s *set, m wire.Catalogue) error {
 		w.changed(s.key.Project)
 	}
 	return nil
+}
+
+// learn remembers what a revision speaks, for its next start. One that could not be
+// spoken to is asked the other way first: there are servers that end at the first
+// request that they do not know. It is a hint, and no more.
+func (w *Workers) learn(rev ids.Revision, m wire.Catalogue) {
+	switch {
+	case m.Error == "":
+		w.eras[rev] = m.Era
+	case w.eras[rev] == "":
+		w.eras[rev] = "modern"
+	default:
+		delete(w.eras, rev)
+	}
 }
 
 // collect adds one part; whole tells that it was the last.

@@ -34,7 +34,7 @@ func New(cfg Config) (*Workers, error) {
 	w := &Workers{
 		cfg: cfg, over: make(chan struct{}), gate: cfg.Gate, log: cfg.Log, orders: link{fd: cfg.Orders}, ep: ep, wake: wake,
 		asked: map[uint64]asked{}, jails: map[ids.Jail]owner{}, sets: map[gate.Set]*set{}, byFD: map[int]*set{},
-		listeners: map[int]ids.Project{}, fences: map[*fence]bool{}, restarts: map[gate.Set]*backoff{}, files: map[ids.Task]bool{}, dirs: map[ids.Task]bool{},
+		listeners: map[int]ids.Project{}, fences: map[*fence]bool{}, restarts: map[gate.Set]*backoff{}, files: map[ids.Task]bool{}, eras: map[ids.Revision]string{}, dirs: map[ids.Task]bool{},
 		binding: binding{byUID: map[uint32]int{}, all: semaphore.NewWeighted(maxBinding)},
 	}
 	for _, fd := range []int{wake, cfg.Orders} {

@@ -103,6 +103,7 @@ type Workers struct {
 	files     map[ids.Task]bool // tasks whose token lies in a file
 	dirs      map[ids.Task]bool // tasks that have a directory
 	draining  bool
+	eras      map[ids.Revision]string // what a revision speaks, as it was last heard
 }
 
 // asked is the continuation of one order. It gets posternd's answer, or nil when

@@ -266,6 +266,11 @@ func (h *hostile) call(ctx context.Context, m *rpc.Message) {
 		s.Text(m, "done")
 	case "deep":
 		s.Line(`{"jsonrpc":"2.0","id":%s,"result":{"content":[],"structuredContent":%s}}`, m.ID, strings.Repeat("[", 2000)+strings.Repeat("]", 2000))
+	case "stderr":
+		for chunk := make([]byte, 64<<10); a.Bytes > 0; a.Bytes -= len(chunk) {
+			os.Stderr.Write(chunk[:min(a.Bytes, len(chunk))])
+		}
+		s.Text(m, "done")
 	case "stop_reading":
 		s.Text(m, "done")
 		s.Other = func(*rpc.Message) bool { time.Sleep(time.Hour); return true }

@@ -1,9 +1,11 @@
-// Command modern is a fixture tool server that speaks only the stateless revision.
+// Command modern is a fixture tool server that speaks only the stateless revision. With
+// "strict" it ends at any other first request, with "silent" it answers none.
 package main
 
 import (
 	"context"
 	"fmt"
+	"os"
 
 	"postern/integration/testdata/servers/rpc"
 )
@@ -15,6 +17,12 @@ func main() {
 	s.Other = func(m *rpc.Message) bool {
 		if m.ID == nil {
 			return false
+		}
+		if m.Method == "initialize" && len(os.Args) > 1 {
+			if os.Args[1] == "strict" {
+				os.Exit(1)
+			}
+			return true
 		}
 		if m.Method == "initialize" || m.Method == "ping" {
 			s.Error(m, -32601, "Method not found")
