@@ -19,6 +19,7 @@ import (
 	"postern/ids"
 	"postern/refusal"
 	"postern/supervisor/api"
+	"postern/supervisor/audit"
 	"postern/supervisor/client"
 	"postern/supervisor/order"
 	"postern/supervisor/store"
@@ -417,6 +418,25 @@ func TestAuthority2_ItEndsWithPosterndAndWithItsStore(t *testing.T) {
 
 // Nobody of the same user looks into its memory, where tokens pass: what is not
 // dumpable belongs to root in /proc, whoever it runs as.
+func TestC9_TheAuthorityRecordsItsOwnChanges(t *testing.T) {
+	needRoot(t)
+	dir := stateDir(t)
+	p := authority(t, dir)
+	p.facts(document())
+	path := p.control()
+	ask[api.RevokeResult](t, path, api.AccountSuspend, api.Selected{Selector: "alice"})
+	ask[api.AccountResult](t, path, api.AccountActivate, api.Selected{Selector: "alice"})
+	raw, err := os.ReadFile(filepath.Join(dir, audit.Name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(raw)), "\n")
+	if len(lines) != 2 || !strings.Contains(lines[0], `"actor":"uid 0","origin":"control.sock, process `) || !strings.Contains(lines[0], `"action":"account.suspend"`) ||
+		!strings.Contains(lines[0], `"after":"suspended"`) || !strings.Contains(lines[1], `"before":"suspended","after":"active"`) {
+		t.Errorf("%s", raw)
+	}
+}
+
 func TestTheAuthorityIsNotDumpable(t *testing.T) {
 	needRoot(t)
 	const user = 61001

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"postern/supervisor/audit"
 	"postern/supervisor/control"
 	"postern/supervisor/gate"
 	"postern/supervisor/order"
@@ -65,7 +66,12 @@ func run(ctx context.Context, stateDir, runDir string, log hclog.Logger) error {
 		}
 		return token.Instant{Wall: time.Now(), Boot: time.Duration(ts.Nano()), ID: bootID}
 	}
-	g := gate.New(gate.Config{Registry: reg, Store: st, Now: time.Now, Instant: instant, Random: func(b []byte) { rand.Read(b) }})
+	changes, err := audit.Open(stateDir, uint32(os.Geteuid()), audit.Default())
+	if err != nil {
+		return err
+	}
+	defer changes.Close()
+	g := gate.New(gate.Config{Audit: recorder(changes, reg), Registry: reg, Store: st, Now: time.Now, Instant: instant, Random: func(b []byte) { rand.Read(b) }})
 
 	group, ctx := errgroup.WithContext(ctx)
 	listening := make(chan int, 1)
@@ -75,6 +81,11 @@ func run(ctx context.Context, stateDir, runDir string, log hclog.Logger) error {
 			root, err := rootOf(r, reg.Root())
 			if err != nil {
 				return err
+			}
+			if r.Audit != (order.Audit{}) {
+				if err := changes.Retain(audit.Retention{MaxBytes: r.Audit.MaxBytes, Keep: r.Audit.Keep}); err != nil {
+					return err
+				}
 			}
 			return g.SetRoot(root)
 		},
@@ -110,6 +121,18 @@ func run(ctx context.Context, stateDir, runDir string, log hclog.Logger) error {
 		}
 	})
 	return group.Wait()
+}
+
+// recorder writes the record of a change of the authority's own facts.
+func recorder(log *audit.Log, reg *registry.Registry) func(gate.Actor, registry.Change, string) error {
+	return func(who gate.Actor, c registry.Change, failed string) error {
+		r := audit.Record{Actor: who.By, Origin: who.Origin, Action: who.Action, Request: who.Request, Failed: failed}
+		if r.Actor == "" {
+			r.Actor, r.Origin, r.Action = "the authority", "itself", "follow"
+		}
+		r.Target, r.Before, r.After = reg.Describe(c)
+		return log.Write(r)
+	}
 }
 
 // listener takes the listening socket fd over.

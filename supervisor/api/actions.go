@@ -214,13 +214,16 @@ type (
 type (
 	StatusResult struct {
 		Version       string `json:"version"`
-		State         string `json:"state"` // serving, draining, denying
+		State         string `json:"state"`  // serving, draining, denying
+		Access        string `json:"access"` // the access policy: none, read, or denying everyone it governs
 		*StatusCounts        // for root alone
 	}
 	StatusCounts struct {
 		Incarnation uint64 `json:"incarnation"`
 		Facts       uint64 `json:"facts"`
-		Reason      string `json:"reason,omitempty"` // why calls are denied
+		Reason      string `json:"reason,omitempty"`        // why calls are denied
+		AccessError string `json:"access_error,omitempty"`  // why the access policy cannot be used
+		Access      string `json:"access_digest,omitempty"` // of the document that decides
 		Sessions    int    `json:"sessions"`
 		Bridges     int    `json:"bridges"`
 		Servers     int    `json:"servers"`

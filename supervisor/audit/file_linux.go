@@ -144,6 +144,17 @@ func (l *Log) name(n int) string {
 	return fmt.Sprintf("%s.%d", Name, n)
 }
 
+// Retain changes how much is kept, from the next rotation on.
+func (l *Log) Retain(keep Retention) error {
+	if err := keep.Check(); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.keep = keep
+	return nil
+}
+
 // Close ends the log.
 func (l *Log) Close() {
 	l.mu.Lock()

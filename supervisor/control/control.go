@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -55,12 +56,29 @@ func New(c Config) *Server {
 	}}
 }
 
+type actorKey struct{}
+
+// acting keeps who asks beside a request, so that every change it leads to is recorded
+// as theirs, by whichever way it reaches the loop.
+func acting(ctx context.Context, who Who, req api.Request) context.Context {
+	origin := "control.sock"
+	if who.peer != nil {
+		origin = fmt.Sprintf("control.sock, process %d", who.peer.PID)
+	}
+	return context.WithValue(ctx, actorKey{}, gate.Actor{By: fmt.Sprintf("uid %d", who.UID), Origin: origin, Action: string(req.Action), Request: req.RequestID})
+}
+
+func actorOf(ctx context.Context) gate.Actor {
+	who, _ := ctx.Value(actorKey{}).(gate.Actor)
+	return who
+}
+
 // do runs fn on the loop and returns its error.
 func (a *actions) do(ctx context.Context, fn func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, ChangeWait)
 	defer cancel()
 	err := make(chan error, 1)
-	if e := a.Workers.Do(ctx, func() { err <- told(fn()) }); e != nil {
+	if e := a.Workers.Do(ctx, func() { err <- told(a.Gate.As(actorOf(ctx), fn)) }); e != nil {
 		return e
 	}
 	return <-err
@@ -92,7 +110,7 @@ func (a *actions) narrow(ctx context.Context, c *Call, target string, change fun
 		if err != nil {
 			return nil, told(err)
 		}
-		return projects, a.Gate.Apply(ch)
+		return projects, told(a.Gate.As(actorOf(ctx), func() error { return a.Gate.Apply(ch) }))
 	})
 	if err != nil {
 		return out, err

@@ -178,7 +178,7 @@ func (s *Server) answer(ctx context.Context, who Who, req api.Request, event fun
 	if h == nil {
 		return api.Response{ID: req.ID, Refusal: api.Refuse(refusal.BadRequest, "There is no action %q here.", req.Action)}
 	}
-	result, err := h(ctx, &Call{Who: who, Req: req, Event: event})
+	result, err := h(acting(ctx, who, req), &Call{Who: who, Req: req, Event: event})
 	if err == nil {
 		raw, e := api.EncodeValue(result)
 		if e == nil {

@@ -16,10 +16,20 @@ func (a *actions) status(ctx context.Context, c *Call) (any, error) {
 		if why != "" {
 			out.State = "denying"
 		}
+		root := a.reg.Root()
+		broken, denying := root.Access.Broken()
+		switch {
+		case denying:
+			out.Access = "denying"
+		case root.Access != nil:
+			out.Access = "read"
+		default:
+			out.Access = "none"
+		}
 		// How much others do is nobody's but root's; a person sees their own in ps.
 		if c.Who.Root {
 			n := a.Workers.Count()
-			out.StatusCounts = &api.StatusCounts{Incarnation: a.Store.Incarnation(), Facts: a.reg.Root().Version, Reason: why,
+			out.StatusCounts = &api.StatusCounts{Incarnation: a.Store.Incarnation(), Facts: a.reg.Root().Version, Reason: why, AccessError: broken, Access: root.AccessFile.Digest,
 				OpenCalls: a.Gate.OpenCalls(), Bridges: n.Bridges, Servers: n.Servers, Sessions: n.Sessions}
 		}
 		return nil

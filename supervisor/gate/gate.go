@@ -64,6 +64,8 @@ type Config struct {
 	Now      func() time.Time     // wall clock
 	Instant  func() token.Instant // wall and boot clock, for tokens
 	Random   func(b []byte)       // never fails
+	// Audit makes the record of a change durable, or of its failure. It is asked first.
+	Audit func(who Actor, c registry.Change, failed string) error
 }
 
 // Gate is the writer's state.
@@ -91,6 +93,8 @@ type Gate struct {
 	owed     []registry.Change // what root facts ended, in memory and not in policy.db yet
 	tendNext time.Time         // when the store is tended again, after it took nothing
 	facts    policy.Facts
+	audit    func(Actor, registry.Change, string) error
+	acting   Actor
 }
 
 // session is one bound session.
@@ -119,7 +123,7 @@ type call struct {
 
 // New makes a gate over what was loaded.
 func New(c Config) *Gate {
-	return &Gate{reg: c.Registry, store: c.Store, ledger: c.Store.Batch(), now: c.Now, instant: c.Instant, random: c.Random,
+	return &Gate{audit: c.Audit, reg: c.Registry, store: c.Store, ledger: c.Store.Batch(), now: c.Now, instant: c.Instant, random: c.Random,
 		sessions: map[ids.Session]*session{}, byTask: map[ids.Task]map[ids.Session]*session{}, open: map[ids.Call]*call{}, perPlace: map[placeKey]int{}, slots: map[ids.Task]uint64{},
 		drift: map[placeKey]drift{}, fallen: fallen{}}
 }
@@ -136,11 +140,34 @@ func (g *Gate) Apply(c registry.Change) error {
 	if err := g.settle(); err != nil {
 		return g.troubled(err)
 	}
+	if err := g.noted(c, ""); err != nil {
+		return fmt.Errorf("%w: the change could not be recorded: %w", refusal.StoreUnavailable, err)
+	}
 	if err := g.store.Apply(c); err != nil {
-		return g.troubled(err)
+		// The line above says what was asked; this one, that it was not done.
+		return errors.Join(g.troubled(err), g.noted(c, err.Error()))
 	}
 	g.reg.Apply(c)
 	return nil
+}
+
+// Actor is who makes the changes that follow, for their records. The zero Actor is the
+// authority itself.
+type Actor struct{ By, Origin, Action, Request string }
+
+// As runs fn, and records the changes it makes as the actor's.
+func (g *Gate) As(who Actor, fn func() error) error {
+	g.acting = who
+	defer func() { g.acting = Actor{} }()
+	return fn()
+}
+
+// noted has a change recorded before it is made. Without a record nothing is changed.
+func (g *Gate) noted(c registry.Change, failed string) error {
+	if g.audit == nil {
+		return errors.New("there is no record of changes")
+	}
+	return g.audit(g.acting, c, failed)
 }
 
 // SetRoot takes new root facts: what they end is ended before they decide. Where

@@ -324,7 +324,7 @@ func TestGate5_AfterARestartOpenCallsAreUnknown(t *testing.T) {
 	r.SetRoot(facts())
 	again := *w
 	again.s = s
-	again.g = New(Config{Registry: r, Store: s, Now: w.g.now, Instant: w.g.instant, Random: w.g.random})
+	again.g = New(Config{Audit: unrecorded, Registry: r, Store: s, Now: w.g.now, Instant: w.g.instant, Random: w.g.random})
 	if got := again.record(open).State; got != store.Unknown {
 		t.Fatalf("%s", got)
 	}

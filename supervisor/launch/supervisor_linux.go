@@ -298,6 +298,7 @@ func (s *Supervisor) view(f Facts) order.Root {
 	r := f.root(s.cfg.Hosts, s.cfg.UIDs, s.cfg.Profiles)
 	r.Keep = s.cfg.Keep
 	r.Access = s.access
+	r.Audit = order.Audit{MaxBytes: s.cfg.Audit.MaxBytes, Keep: s.cfg.Audit.Keep}
 	return r
 }
 

@@ -19,8 +19,15 @@ type Root struct {
 	Hosts    []Host       `json:"hosts"`
 	UIDs     Range        `json:"uids"`
 	Access   Access       `json:"access"`
+	Audit    Audit        `json:"audit"`
 	Keep     Keep         `json:"keep,omitzero"`
 	Warnings []string     `json:"warnings,omitempty"`
+}
+
+// Audit says how much of the authority's record of changes is kept.
+type Audit struct {
+	MaxBytes int64 `json:"max_bytes"`
+	Keep     int   `json:"keep"`
 }
 
 // Access is the access policy as posternd found it. Without a file nothing but Path is

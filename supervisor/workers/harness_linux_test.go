@@ -158,7 +158,7 @@ func newRig(t testing.TB) *rig {
 	reg.SetRoot(facts())
 	r := &rig{t: t, s: s, dir: dir, log: &logged{}, ended: make(chan struct{}), more: make(chan struct{}), jails: map[ids.Jail]*jail{}, roots: map[uint64]*registry.Root{},
 		unkillable: map[ids.Jail]bool{}, seqs: map[string]uint64{}}
-	r.g = gate.New(gate.Config{Registry: reg, Store: s, Now: time.Now, Random: func(b []byte) { rand.Read(b) },
+	r.g = gate.New(gate.Config{Audit: func(gate.Actor, registry.Change, string) error { return nil }, Registry: reg, Store: s, Now: time.Now, Random: func(b []byte) { rand.Read(b) },
 		Instant: func() token.Instant { return token.Instant{Wall: time.Now(), Boot: time.Hour, ID: "boot"} }})
 	r.apply(reg.AddMember(id[ids.Project](shop), id[ids.Account](bob), registry.Member))
 	pins, err := gate.Pins([]byte(catalogueText), nil)
