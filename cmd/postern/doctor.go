@@ -179,6 +179,12 @@ func (a *app) supervisorLayer(cmd *cobra.Command) layer {
 	switch {
 	case s.State != "serving":
 		return judge(name, false, layerDegraded, found, meaning, strings.TrimSpace("see why it is "+s.State+": "+why))
+	case s.Access == "denying":
+		why := "root is told"
+		if s.StatusCounts != nil {
+			why = s.AccessError
+		}
+		return judge(name, false, layerDegraded, found+", the access policy cannot be read", meaning+"; everyone the policy governs is denied", "mend the file, see postern access show: "+why)
 	case len(root.Warnings) > 0:
 		return judge(name, false, layerDegraded, found, strings.Join(root.Warnings, "; "), "see the supervisor's log")
 	}
