@@ -61,7 +61,7 @@ var mayImport = map[string][]string{
 	"supervisor/control":  {"supervisor/api", "supervisor/order", "supervisor/gate", "supervisor/workers", "supervisor/registry", "supervisor/activity", "supervisor/store", "supervisor/peer", "supervisor/token", "policy", "policy/access", "policy/class"},
 
 	"cmd/posternd":          {"supervisor/sink", "supervisor/launch", "supervisor/audit", "supervisor/order", "supervisor/api", "profiles"},
-	"cmd/postern-authority": {"supervisor/sink", "supervisor/control", "supervisor/gate", "supervisor/workers", "supervisor/registry", "supervisor/activity", "supervisor/store", "supervisor/peer", "supervisor/token", "supervisor/order", "supervisor/api", "policy", "policy/access", "policy/class", "profiles"},
+	"cmd/postern-authority": {"supervisor/sink", "supervisor/audit", "supervisor/control", "supervisor/gate", "supervisor/workers", "supervisor/registry", "supervisor/activity", "supervisor/store", "supervisor/peer", "supervisor/token", "supervisor/order", "supervisor/api", "policy", "policy/access", "policy/class", "profiles"},
 	"cmd/postern-bridge":    {"bridge"},
 	"cmd/postern-jail":      {"jail/stage", "jail/spec"},
 	"cmd/postern":           {"supervisor/client", "supervisor/api", "policy/class", "profiles"},
