@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -118,7 +119,16 @@ func (r checked) why() string {
 	if r.Refusal == nil {
 		return "refused without a reason"
 	}
-	return fmt.Sprintf("%s (%s, help: %s)", r.Refusal.Error(), r.Code, r.Refusal.Help)
+	return withCode(r.Refusal)
+}
+
+// withCode is an error with the code and the help of its refusal.
+func withCode(err error) string {
+	var r *api.Refusal
+	if !errors.As(err, &r) {
+		return err.Error()
+	}
+	return fmt.Sprintf("%s (%s, help: %s)", r.Error(), string(r.Code), r.Help)
 }
 
 // asked asks within checkWait. An answer that is neither yes nor a reason is no.
@@ -198,7 +208,7 @@ func (a *app) claudeHook(ctx context.Context, p api.CheckParams, connectors []st
 	r, err := a.asked(ctx, p)
 	switch {
 	case err != nil:
-		return block("%v", err)
+		return block("%s", withCode(err))
 	case !r.Allowed:
 		return block("%s", r.why())
 	}

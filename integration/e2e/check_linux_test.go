@@ -1,0 +1,143 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// hook runs postern check as a hook of Claude Code, as a user, told about one tool.
+func (w *world) hook(uid uint32, task, cwd, tool string, input map[string]any) (status int, said string) {
+	w.t.Helper()
+	told, err := json.Marshal(map[string]any{"session_id": "s", "cwd": cwd, "hook_event_name": "PreToolUse", "tool_name": tool, "tool_input": input, "tool_use_id": "toolu_1"})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	cmd := exec.Command(filepath.Join(built.bin, "postern"), "--run-dir", w.RunDir, "check", "--hook", "claude", "--task", task)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+	cmd.Stdin, cmd.Env, cmd.Dir = bytes.NewReader(told), []string{}, "/"
+	var out, errb bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errb
+	var exit *exec.ExitError
+	if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
+		w.t.Fatal(err)
+	}
+	if out.Len() > 0 {
+		w.t.Errorf("the hook printed %q where its runtime reads a document", out.String())
+	}
+	return cmd.ProcessState.ExitCode(), errb.String()
+}
+
+// A runtime's hook asks about its own tools: the paths are looked at where they lie,
+// through links, and what is answered is in activity. Nobody else's task is answered.
+func TestC13_AHookIsHeldToTheWorkspaceAndRecorded(t *testing.T) {
+	w := newWorld(t)
+	_, task := w.token(w.a, runtimeUID)
+	ws := w.a.workspace
+	for name, to := range map[string]string{"out": "/etc/passwd", "within": "secret.txt", "away": "/etc"} {
+		if err := os.Symlink(to, filepath.Join(ws, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sub := filepath.Join(ws, "sub")
+	if err := os.Mkdir(sub, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		tool, cwd, path string
+		want            int
+	}{
+		{"Read", ws, ws + "/secret.txt", 0},
+		{"Read", ws, ws + "/within", 0},
+		{"Read", sub, "../secret.txt", 0},
+		{"Write", ws, ws + "/sub/new.txt", 0},
+		{"Grep", sub, "", 0},
+		{"Read", ws, "/etc/passwd", 2},
+		{"Read", ws, ws + "/out", 2},
+		{"Read", ws, ws + "/../x", 2},
+		{"Read", sub, "../../x", 2},
+		{"Write", ws, ws + "/away/new", 2},
+		{"Grep", "/etc", "", 2},
+		{"Read", "/etc", "passwd", 2},
+		{"Read", ws, "~/x", 2},
+		{"Write", ws, ws + "-sibling/x", 2},
+	} {
+		input := map[string]any{"pattern": "x"}
+		switch {
+		case row.path == "":
+		case row.tool == "Grep":
+			input["path"] = row.path
+		default:
+			input["file_path"] = row.path
+		}
+		status, said := w.hook(runtimeUID, task, row.cwd, row.tool, input)
+		if status != row.want || (status == 0) != (said == "") || status == 2 && !strings.Contains(said, "path_outside") {
+			t.Errorf("%s %q in %s: status %d, %q; want %d", row.tool, row.path, row.cwd, status, said, row.want)
+		}
+	}
+	if status, said := w.hook(runtimeUID, task, ws, "Bash", map[string]any{"command": "id"}); status != 2 || !strings.Contains(said, "blocked by Postern") {
+		t.Errorf("Bash: status %d, %q", status, said)
+	}
+	if status, said := w.hook(bobUID, task, ws, "WebFetch", map[string]any{"url": "http://x"}); status != 2 || !strings.Contains(said, "task_unknown") {
+		t.Errorf("somebody else's task: status %d, %q", status, said)
+	}
+	if status, said := w.hook(runtimeUID, task, ws, "WebFetch", map[string]any{"url": "http://x"}); status != 0 {
+		t.Errorf("its own: status %d, %q", status, said)
+	}
+	states := map[string]int{}
+	for _, r := range w.records(w.a) {
+		if r.Task == task {
+			states[r.State] += max(1, r.Count)
+		}
+	}
+	if want := "map[completed:6 denied:10]"; fmt.Sprint(states) != want {
+		t.Errorf("recorded %v, want %s", states, want)
+	}
+	w.must("task", "revoke", task)
+	if status, said := w.hook(aliceUID, task, ws, "WebFetch", map[string]any{"url": "http://x"}); status != 2 || !strings.Contains(said, "task_ended") {
+		t.Errorf("after its end: status %d, %q", status, said)
+	}
+}
+
+// What is explained is what happens, over the real sockets.
+func TestA6_ExplainedAsItHappens(t *testing.T) {
+	w := newWorld(t)
+	tok, task := w.token(w.a, runtimeUID)
+	r := w.connect(w.a, runtimeUID, tok).initialize()
+	explain := func(tool string) (out map[string]any, exit int) {
+		t.Helper()
+		stdout, stderr, exit := w.CLI(aliceUID, "--json", "explain", "--task", task, tool)
+		if err := json.Unmarshal([]byte(stdout), &out); err != nil {
+			t.Fatalf("%v: %s%s", err, stdout, stderr)
+		}
+		return out, exit
+	}
+	if got := r.call("echo", `{"text":"x"}`); got.outcome() != "ok" {
+		t.Fatal(got.raw)
+	}
+	if got, exit := explain("echo"); got["allowed"] != true || exit != 0 {
+		t.Errorf("%v", got)
+	}
+	before := len(w.calls(w.a))
+	w.must("connection", "revoke", "a", "count", "echo")
+	got, exit := explain("count.echo")
+	if got["code"] != "tool_not_granted" || exit != 65 {
+		t.Errorf("%v, status %d", got, exit)
+	}
+	if got := r.call("echo", `{"text":"x"}`); !strings.Contains(got.raw, `"tool_not_granted"`) {
+		t.Errorf("%s", got.raw)
+	}
+	if after := len(w.calls(w.a)); after != before {
+		t.Errorf("the server was reached %d times more", after-before)
+	}
+	if _, stderr, exit := w.CLI(bobUID, "explain", "--task", task, "echo"); exit != 65 || !strings.Contains(stderr, "task_unknown") {
+		t.Errorf("a stranger: status %d, %s", exit, stderr)
+	}
+}
