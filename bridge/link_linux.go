@@ -20,27 +20,37 @@ type link struct {
 	recv []byte
 	turn pace.Turn
 
-	mu   sync.Mutex
-	send []byte
+	// open is held for reading while something is sent. Datagrams are whole, so that
+	// senders need no order among themselves: the one that reports a call's end must
+	// not make the next call's Admit wait.
+	open sync.RWMutex
+	bufs sync.Pool // of *[]byte
 }
+
+// keepSend is the largest buffer that is kept for the next message.
+const keepSend = 16 << 10
 
 func newLink(fd int) *link { return &link{fd: fd, recv: make([]byte, wire.MaxMessage+1)} }
 
 // tell sends m. An error means that the authority is gone; Run sees that too, so
 // callers need not.
 func (l *link) tell(m wire.Up) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.fd < 0 {
-		return io.ErrClosedPipe
+	buf, _ := l.bufs.Get().(*[]byte)
+	if buf == nil {
+		buf = new([]byte)
 	}
-	raw, err := wire.EncodeUp(l.send[:0], m)
+	raw, err := wire.EncodeUp((*buf)[:0], m)
 	if err != nil {
 		return err
 	}
-	l.send = raw
-	if cap(l.send) > 16<<10 {
-		l.send = nil
+	if cap(raw) <= keepSend {
+		*buf = raw
+		defer l.bufs.Put(buf)
+	}
+	l.open.RLock()
+	defer l.open.RUnlock()
+	if l.fd < 0 {
+		return io.ErrClosedPipe
 	}
 	for {
 		_, err := unix.SendmsgN(l.fd, raw, nil, nil, unix.MSG_NOSIGNAL)
@@ -53,8 +63,8 @@ func (l *link) tell(m wire.Up) error {
 // close ends the link. Readers of tool servers may outlive it, and must not write to
 // whatever gets its number next.
 func (l *link) close() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.open.Lock()
+	defer l.open.Unlock()
 	closeOne(l.fd)
 	l.fd = -1
 }

@@ -302,8 +302,8 @@ func measure(c *client, call string, n, calls int) (sample, error) {
 }
 
 // diskFloor is the median of a 320-byte overwrite with fdatasync in a preallocated
-// file of the store's file system.
-func diskFloor(dir string) (time.Duration, error) {
+// file of the store's file system, each after a pause.
+func diskFloor(dir string, pause time.Duration) (time.Duration, error) {
 	f, err := os.CreateTemp(dir, "floor-")
 	if err != nil {
 		return 0, err
@@ -319,6 +319,7 @@ func diskFloor(dir string) (time.Duration, error) {
 	const times = 400
 	var took []time.Duration
 	for i := range times {
+		time.Sleep(pause)
 		t := time.Now()
 		if _, err := f.WriteAt(make([]byte, 320), int64(i)*320); err != nil {
 			return 0, err
