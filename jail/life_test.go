@@ -293,7 +293,7 @@ func TestJail3_ANameIsUsedOnceAtATime(t *testing.T) {
 }
 
 // jail-2: threads of this process come and go while jails run.
-func TestJail2_JailsOutliveTheThreadThatAskedForThem(t *testing.T) {
+func TestJail2_C129_JailsOutliveTheThreadThatAskedForThem(t *testing.T) {
 	l := launcher(t)
 	launched := make(chan *running)
 	for range 5 {
@@ -310,6 +310,14 @@ func TestJail2_JailsOutliveTheThreadThatAskedForThem(t *testing.T) {
 		done := make(chan struct{})
 		go func() { runtime.LockOSThread(); close(done) }()
 		<-done
+		runtime.GC()
+	}
+	for _, p := range all {
+		select {
+		case <-p.Done():
+			t.Errorf("ended by itself: %+v", p.Exit())
+		default:
+		}
 	}
 	for _, p := range all {
 		if got := p.line(t); got != "eof DATA ready" {

@@ -66,6 +66,9 @@ func run(m *testing.M) int {
 	if err == nil {
 		_, err = rig.BuildServer(built.repo, built.fixtures, "hostile")
 	}
+	if err == nil {
+		_, err = rig.BuildServer(built.repo, built.fixtures, "files")
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1

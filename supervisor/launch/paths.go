@@ -18,15 +18,15 @@ const (
 
 // spelled splits a path argument into its components beneath the directory, as a tool
 // server reads it that stands there and sees it at /workspace. It tells false for
-// another absolute path, and for what servers read differently: a home directory, a
-// URL, white space or quotes around it.
+// another absolute path, and for what servers read differently: a home directory, an
+// option, a URL, white space or quotes around it.
 func spelled(path string) (parts []string, ok bool) {
 	if path == "" || len(path) > maxPath || !utf8.ValidString(path) || strings.IndexByte(path, 0) >= 0 {
 		return nil, false
 	}
 	first, _ := utf8.DecodeRuneInString(path)
 	last, _ := utf8.DecodeLastRuneInString(path)
-	if first == '~' || edge(first) || edge(last) || scheme(path) {
+	if first == '~' || first == '-' || edge(first) || edge(last) || scheme(path) {
 		return nil, false
 	}
 	parts = strings.Split(path, "/")

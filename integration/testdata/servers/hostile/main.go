@@ -104,6 +104,14 @@ func main() {
 		os.Exit(1)
 	case "mute":
 		time.Sleep(time.Hour)
+	case "mute_in_project": // good at the probe, and never heard of again
+		if inProject() {
+			time.Sleep(time.Hour)
+		}
+	case "crash_in_project":
+		if inProject() {
+			os.Exit(1)
+		}
 	}
 	h := &hostile{s: &rpc.Server{Name: "hostile"}, how: how}
 	h.s.List, h.s.Other, h.s.Call = h.list, h.other, h.call
