@@ -135,8 +135,8 @@ func TestC124_TheSameRegistrationAgainStartsNothing(t *testing.T) {
 	if err := w.Call(api.ServerShow, api.Selected{Selector: "count"}, &first); err != nil {
 		t.Fatal(err)
 	}
-	var before, after api.RootStatusResult
-	if err := w.Call(api.RootStatus, nil, &before); err != nil {
+	var before, after api.StatusResult
+	if err := w.Call(api.Status, nil, &before); err != nil {
 		t.Fatal(err)
 	}
 	for range 60 {
@@ -148,7 +148,7 @@ func TestC124_TheSameRegistrationAgainStartsNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := w.Call(api.RootStatus, nil, &after); err != nil {
+	if err := w.Call(api.Status, nil, &after); err != nil {
 		t.Fatal(err)
 	}
 	if now.Revision != first.Revision || after.Facts != before.Facts {

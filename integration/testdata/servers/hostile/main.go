@@ -108,10 +108,12 @@ func main() {
 		if inProject() {
 			time.Sleep(time.Hour)
 		}
+		how = ""
 	case "crash_in_project":
 		if inProject() {
 			os.Exit(1)
 		}
+		how = ""
 	}
 	h := &hostile{s: &rpc.Server{Name: "hostile"}, how: how}
 	h.s.List, h.s.Other, h.s.Call = h.list, h.other, h.call
