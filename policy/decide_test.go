@@ -300,3 +300,12 @@ func BenchmarkDecide(b *testing.B) {
 		}
 	}
 }
+
+func TestEachCodeOfAPrincipalHasItsFactor(t *testing.T) {
+	for code, want := range map[refusal.Code]Principal{"": PrincipalAdmitted, refusal.PrincipalBlocked: PrincipalBlocked, refusal.AccessUnavailable: PrincipalUnreadable,
+		refusal.PrincipalRefused: PrincipalUnknown, refusal.Internal: PrincipalUnknown} {
+		if got := PrincipalOf(code); got != want {
+			t.Errorf("%q: %v", code, got)
+		}
+	}
+}

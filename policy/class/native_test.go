@@ -95,3 +95,29 @@ func TestC13_PathsOfKnownOperations(t *testing.T) {
 		}
 	}
 }
+
+// What a server says of its own tool raises its class and never stands for the operator's word.
+func TestC2_AClaimNeverLowers(t *testing.T) {
+	for _, row := range []struct {
+		says     string
+		declared Set
+		tool     string
+		h        Hints
+		want     Set
+		from     Source
+	}{
+		{"C099 the operator's declaration stands against a claim to read", SetOf(MCPWrite), "drop_table", Hints{ReadOnly: Yes, Destructive: No}, SetOf(MCPWrite), Operator},
+		{"C099 a claim to read is a claim", 0, "drop_table", Hints{ReadOnly: Yes, Destructive: No}, SetOf(MCPRead), Annotations},
+		{"C100 no annotation is no class", 0, "drop_table", Hints{}, 0, NoSource},
+		{"C100 what is not a boolean was not said", 0, "drop_table", Hints{ReadOnly: Unsaid}, 0, NoSource},
+		{"a runtime's own name is none of a server's", 0, "bash", Hints{}, 0, NoSource},
+		{"a contradiction is not reading", 0, "read_file", Hints{ReadOnly: No}, SetOf(MCPWrite), KnownName},
+	} {
+		if got, from := Of(row.declared, row.tool, row.h); got != row.want || from != row.from {
+			t.Errorf("%s: %v by %v, want %v by %v", row.says, got, from, row.want, row.from)
+		}
+	}
+	if All() != all || len(All().Strings()) != Count {
+		t.Error("all classes are not all")
+	}
+}
