@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"postern/bridge/wire"
 	"postern/ids"
 	"postern/policy"
 	"postern/policy/access"
@@ -234,5 +235,40 @@ func TestC10_EveryStateHasItsCause(t *testing.T) {
 		if s := BareStanding(row.h); s.State != row.want || s.Reason == "" {
 			t.Errorf("%+v: %+v", row.h, s)
 		}
+	}
+}
+
+// TestC077_EverySpellingOfANameEndsAtOneCheck: whatever a runtime calls a tool that is
+// not granted, it is that tool and refused, or nothing at all.
+func TestC077_EverySpellingOfANameEndsAtOneCheck(t *testing.T) {
+	w := newWorld(t)
+	n := w.first()
+	spellings := []string{n.Tool, "files." + n.Tool, "files__" + n.Tool, "mcp__files__" + n.Tool, "files/" + n.Tool, strings.ToUpper(n.Tool), n.Tool + " ", " " + n.Tool, n.Tool + "\u200b"}
+	ask := func(name string) refusal.Code {
+		return w.g.Admit(shopSet, wire.Admit{Session: w.ses, Tool: name, RequestID: "7", Digest: strings.Repeat("ab", 32), Size: 2}, "", Seen{}).Code
+	}
+	for i, name := range spellings {
+		// By its own name the bridge is told to look again; no other spelling is a name.
+		want := refusal.ToolUnknown
+		if i == 0 {
+			want = refusal.StaleSelector
+		}
+		if got := ask(name); got != want {
+			t.Errorf("granted, as %q: %q, want %q", name, string(got), string(want))
+		}
+	}
+	w.do(w.reg().Revoke(w.conn, []string{n.Tool}, 0))
+	for _, name := range spellings {
+		if got := ask(name); got != refusal.ToolNotGranted && got != refusal.ToolUnknown {
+			t.Errorf("revoked, as %q: %q", name, string(got))
+		}
+		for _, found := range w.g.Find(w.reg().Task(w.task), name) {
+			if e := w.g.Explain(w.reg().Task(w.task), found, false); e.Verdict.Code != refusal.ToolNotGranted || found.Tool != n.Tool {
+				t.Errorf("explained as %q: %+v of %+v", name, e.Verdict, found)
+			}
+		}
+	}
+	if w.g.OpenCalls() != 0 {
+		t.Error("a call is open")
 	}
 }
