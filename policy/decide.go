@@ -24,6 +24,7 @@ const (
 	ruleAccess
 	ruleMode
 	ruleProfile
+	ruleApart
 	rulePaths
 	ruleCredential
 	ruleApproval
@@ -34,7 +35,7 @@ const (
 )
 
 var ruleNames = [rules]string{"account", "project", "task", "session", "host", "member", "connection", "revision", "grant", "pin", "principal", "access policy",
-	"mode", "execution profile", "path arguments", "credential", "approval", "limits", "record"}
+	"mode", "execution profile", "shared directory", "path arguments", "credential", "approval", "limits", "record"}
 
 // ask answers with the code that denies, "" where the rule passes, and false where
 // there is nothing to ask. It is a switch and no table of functions, through which
@@ -69,6 +70,8 @@ func (r rule) ask(f *Facts) (refusal.Code, bool) {
 		return mode(f), true
 	case ruleProfile:
 		return unless(f.Profile == Allowed, refusal.ProfileRefused), true
+	case ruleApart:
+		return unless(f.Apart, refusal.WorkspaceShared), true
 	case rulePaths:
 		return unless(f.Paths == PathsInside, refusal.PathOutside), true
 	case ruleCredential:

@@ -24,7 +24,7 @@ func good() Facts {
 	return Facts{
 		Account: AccountActive, Project: ProjectLive, Task: TaskLive, Bound: true, Session: true, Host: HostAssigned, Member: true,
 		Connection: ConnectionEnabled, Accepted: rev, Current: rev, Running: rev, Granted: true, Pin: PinMatches,
-		Principal: PrincipalAdmitted, Ceiling: Allowed, Mode: Allowed, Profile: Allowed, Paths: PathsInside,
+		Principal: PrincipalAdmitted, Ceiling: Allowed, Mode: Allowed, Profile: Allowed, Paths: PathsInside, Apart: true,
 		Credential: true, Tier: class.Reversible, Limits: WithinLimits, Recordable: true,
 	}
 }
@@ -81,6 +81,7 @@ var denials = []struct {
 	{"Ceiling", Undecided, refusal.AccessRefused}, {"Ceiling", Refused, refusal.AccessRefused}, {"Ceiling", RefusedNoClass, refusal.AccessRefused}, {"Ceiling", Answer(9), refusal.AccessRefused},
 	{"Mode", Undecided, refusal.ModeRefused}, {"Mode", Refused, refusal.ModeRefused}, {"Mode", RefusedNoClass, refusal.ModeRefused}, {"Mode", RefusedWider, refusal.ModeFloor},
 	{"Profile", Undecided, refusal.ProfileRefused}, {"Profile", Refused, refusal.ProfileRefused},
+	{"Apart", false, refusal.WorkspaceShared},
 	{"Paths", PathsUnknown, refusal.PathOutside}, {"Paths", PathsOutside, refusal.PathOutside}, {"Paths", Paths(9), refusal.PathOutside},
 	{"Credential", false, refusal.CredentialMissing},
 	{"Tier", class.Unmarked, refusal.ApprovalRequired}, {"Tier", class.Destructive, refusal.ApprovalRequired}, {"Tier", class.Tier(9), refusal.ApprovalRequired},

@@ -12,7 +12,7 @@ import (
 
 // names of the rules in the order in which people read them.
 var inOrder = []string{"account", "project", "task", "session", "host", "member", "connection", "revision", "grant", "pin", "principal", "access policy",
-	"mode", "execution profile", "path arguments", "credential", "approval", "limits", "record"}
+	"mode", "execution profile", "shared directory", "path arguments", "credential", "approval", "limits", "record"}
 
 func TestA6_ExplainNamesEveryRuleInTheOrderOfTheDecision(t *testing.T) {
 	f := good()

@@ -133,14 +133,3 @@ func ProfileAnswer(profile string, classes class.Set, jailMaySpawn bool) Answer 
 	}
 	return Allowed
 }
-
-// KnownMode and ModeAnswer speak of the mode of tasks that have no floor yet.
-func KnownMode(mode string) bool { return mode == ModeCode }
-
-// ModeAnswer says whether a mode includes a tool. An unknown mode is undecided.
-func ModeAnswer(mode string) Answer {
-	if mode == ModeCode {
-		return Allowed
-	}
-	return Undecided
-}

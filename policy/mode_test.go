@@ -110,9 +110,6 @@ func TestC11_ExecutionProfiles(t *testing.T) {
 			t.Errorf("%s: %v, want %v", row.says, row.got, row.want)
 		}
 	}
-	if ModeAnswer(ModeCode) != Allowed || ModeAnswer(ModeSearch) != Undecided || !KnownMode(ModeCode) || KnownMode(ModeSearch) {
-		t.Error("tasks without a floor have another mode than code")
-	}
 }
 
 // anyPolicy draws lists from few names, so that they meet.

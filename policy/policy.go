@@ -164,6 +164,7 @@ type Facts struct {
 	Mode      Answer
 	Profile   Answer
 	Paths     Paths
+	Apart     bool // no directory that the server can write is shared with another principal's task
 
 	Credential bool // none is needed, or the needed one is assigned and readable
 	Tier       class.Tier

@@ -116,7 +116,7 @@ func TestPolicy4_ADenialInAListNeverAllows(t *testing.T) {
 
 // FuzzNothingTurnsAMissingRuleIntoAllow decides facts of any shape.
 func FuzzNothingTurnsAMissingRuleIntoAllow(f *testing.F) {
-	f.Add([]byte{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1})
+	f.Add([]byte{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		at := func(i int) byte {
 			if i < len(b) {
@@ -127,7 +127,7 @@ func FuzzNothingTurnsAMissingRuleIntoAllow(f *testing.F) {
 		facts := Facts{
 			Account: Account(at(0)), Project: Project(at(1)), Task: Task(at(2)), Bound: at(3)&1 == 1, Session: at(4)&1 == 1, Host: Host(at(5)), Member: at(6)&1 == 1,
 			Connection: Connection(at(7)), Granted: at(8)&1 == 1, Pin: Pin(at(9)), Principal: Principal(at(10)), Ceiling: Answer(at(11)), Mode: Answer(at(12)),
-			Profile: Answer(at(13)), Credential: at(14)&1 == 1, Tier: class.Tier(at(15)), Approved: at(16)&1 == 1, Limits: Limits(at(17)), Recordable: at(18)&1 == 1, Paths: Paths(at(20)),
+			Profile: Answer(at(13)), Credential: at(14)&1 == 1, Tier: class.Tier(at(15)), Approved: at(16)&1 == 1, Limits: Limits(at(17)), Recordable: at(18)&1 == 1, Paths: Paths(at(20)), Apart: at(21)&1 == 1,
 		}
 		if at(19)&1 == 1 {
 			facts.Accepted, facts.Current, facts.Running = rev, rev, rev

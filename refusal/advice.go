@@ -84,11 +84,12 @@ var advice = map[Code]string{
 	CredentialMissing: "The server was registered as needing a credential, and there is none. This version keeps no credentials: " +
 		"register a server that needs none.",
 	ModeRefused: "The task's mode leaves this tool out. A task keeps its mode; another mode is another task.",
-	ModeUnknown: "The only mode of this version is `code`. Leave `--mode` out.",
+	ModeUnknown: "The modes are `search`, `code`, `auto` and those that `access.yaml` declares. Without `--mode` a task gets the " +
+		"widest one of its principal.",
 	ProfileRefused: "A tool that executes processes, in a jail that forbids them, could only fail; or an execution profile " +
 		"was named that does not exist: there are `standard` and `isolated-pod`.",
-	AccessRefused: "The access policy holds the tool back from whoever the task acts for. This version has no way to " +
-		"configure one, and answers so only where it cannot decide.",
+	AccessRefused: "The access policy holds the tool back from whoever the task acts for, in any mode. `postern explain` shows the " +
+		"line that decides; `postern access` changes it.",
 	PrincipalRefused: "`access.yaml` does not admit it. A task without `--principal` acts for its own account, and then only for the " +
 		"project's owner, unless the file declares channel `local`. `postern access show` lists whom it admits.",
 	PrincipalBlocked: "Somebody blocked it in `access.yaml`; it beats whatever else the file says of that identity.",
@@ -101,6 +102,12 @@ var advice = map[Code]string{
 	ApprovalRequired: "The call's tier is `destructive`: marked so, claimed so by the server, or concluded from its classes. " +
 		"Each such call needs an approval, and this version has no way to give one. An operator who knows the " +
 		"tool marks it at the registration: `--tier TOOL=reversible`.",
+	AccessAndMode: "Two rules hold the tool back, so another mode alone would not help. `postern explain` shows both; who may " +
+		"change the access policy decides first.",
+	CeilingChanged: "A session runs in processes of its own ceiling, which cannot gain. Nothing is lost but the connection: the next " +
+		"one has what the policy gives now. A host asks for a fresh token for the same task.",
+	WorkspaceShared: "The task acts for somebody on a channel, and such tasks of different people never share a directory that one of " +
+		"them can write. Register the server with `--scope task`, or under a profile whose workspace is read only or absent.",
 	PathOutside: "A known filesystem operation was called with a path that does not lie in the project's directory, through a " +
 		"link or `..` or as an absolute path other than below `/workspace`; or with none; or with a value that is no path. The tool server did " +
 		"not see the call. Name the file relative to the directory, or below `/workspace`. A name that begins with " +

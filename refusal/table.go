@@ -62,6 +62,9 @@ const (
 	AccessUnavailable Code = "access_unavailable"
 	AccessChange      Code = "access_change_refused"
 	ApprovalRequired  Code = "approval_required"
+	AccessAndMode     Code = "access_and_mode_refused"
+	CeilingChanged    Code = "ceiling_changed"
+	WorkspaceShared   Code = "workspace_shared"
 	PathOutside       Code = "path_outside"
 	TierLowered       Code = "tier_lowered"
 	StaleSelector     Code = "stale_selector"
@@ -139,7 +142,7 @@ var rows = []Row{
 	{ToolQuarantined, 409, ExitRefused, Result, "The tool's definition is malformed and is kept out."},
 	{CredentialMissing, 403, ExitRefused, Result, "The server needs a credential that this connection does not have."},
 
-	{ModeRefused, 403, ExitRefused, Result, "The task's mode does not include this tool."},
+	{ModeRefused, 403, ExitRefused, Result, "The task's mode does not include this tool; another mode may."},
 	{ModeUnknown, 400, ExitRefused, ServerError, "This mode does not exist here."},
 	{ModeFloor, 403, ExitRefused, Result, "The access policy gives this principal a narrower mode than the task's."},
 	{ProfileRefused, 403, ExitRefused, Result, "The project's execution profile does not allow this tool."},
@@ -149,6 +152,9 @@ var rows = []Row{
 	{AccessUnavailable, 503, ExitRefused, Result, "The access policy cannot be read where it decides this; whom it governs is refused until it can."},
 	{AccessChange, 400, ExitRefused, ServerError, "The access policy is not changed so."},
 	{ApprovalRequired, 403, ExitRefused, Result, "This tool is destructive and needs an approval."},
+	{AccessAndMode, 403, ExitRefused, Result, "Neither the access policy nor the task's mode allows this tool."},
+	{CeilingChanged, 403, ExitTryAgain, ServerError, "The access policy now allows more than this session was opened for; connect again."},
+	{WorkspaceShared, 403, ExitRefused, Result, "This tool's server can write into a directory that other people's tasks share."},
 	{PathOutside, 403, ExitRefused, Result, "A path argument lies outside the project, is missing, or is no path."},
 	{TierLowered, 400, ExitRefused, ServerError, "A tier may be raised at the grant, never lowered."},
 	{StaleSelector, 409, ExitRefused, ServerError, "What you named has changed or is ambiguous; look again and repeat."},

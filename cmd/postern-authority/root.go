@@ -82,7 +82,7 @@ func accessOf(a order.Access, was *registry.Root) *access.Policy {
 
 func revisionOf(v order.Revision) (*registry.RootRevision, error) {
 	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
-	rev := &registry.RootRevision{ID: v.ID, Digest: v.Digest, Profile: v.Profile, Fork: v.Fork, Required: v.Credential != "none", PerTask: v.Scope == "task",
+	rev := &registry.RootRevision{ID: v.ID, Digest: v.Digest, Profile: v.Profile, Fork: v.Fork, Required: v.Credential != "none", PerTask: v.Scope == "task", Writes: v.Writes,
 		Classes: map[string]class.Set{}, Tiers: map[string]class.Tier{}, Created: v.Created, Call: ms(v.CallMs), Start: ms(v.StartMs), Idle: ms(v.IdleMs), Stop: ms(v.StopMs)}
 	for tool, names := range v.Classes {
 		for _, n := range names {

@@ -267,8 +267,13 @@ func TestControl1_OnlyAHostMakesTasks(t *testing.T) {
 		p    api.TaskNewParams
 		want refusal.Code
 	}{
-		{"a principal", api.TaskNewParams{Project: "shop", ForUID: owner, Principal: "whatsapp:+5511999998888"}, refusal.PrincipalRefused},
-		{"the own account as principal", api.TaskNewParams{Project: "shop", ForUID: owner, Principal: "local:" + string(id[ids.Account](alice))}, refusal.PrincipalRefused},
+		{"a channel that is not the host's", api.TaskNewParams{Project: "shop", ForUID: owner, Principal: "telegram:+5511999998888"}, refusal.HostNotAssigned},
+		{"a channel that the policy does not declare", api.TaskNewParams{Project: "shop", ForUID: owner, Principal: "mail:somebody"}, refusal.PrincipalRefused},
+		{"a stranger", api.TaskNewParams{Project: "shop", ForUID: owner, Principal: "whatsapp:+5511000000000"}, refusal.PrincipalRefused},
+		{"who is blocked", api.TaskNewParams{Project: "shop", ForUID: owner, Principal: "whatsapp:+5511777776666"}, refusal.PrincipalBlocked},
+		{"no identity", api.TaskNewParams{Project: "shop", ForUID: owner, Principal: "whatsapp:*"}, refusal.PrincipalRefused},
+		{"another account", api.TaskNewParams{Project: "shop", ForUID: owner, Principal: "local:" + string(id[ids.Account](bob))}, refusal.PrincipalRefused},
+		{"a wider mode than the floor", api.TaskNewParams{Project: "shop", ForUID: owner, Principal: "whatsapp:+5511999998888", Mode: "code"}, refusal.ModeFloor},
 		{"another mode", api.TaskNewParams{Project: "shop", ForUID: owner, Mode: "chat"}, refusal.ModeUnknown},
 		{"root", api.TaskNewParams{Project: "shop"}, refusal.BadRequest},
 		{"a host", api.TaskNewParams{Project: "shop", ForUID: host}, refusal.BadRequest},
@@ -288,11 +293,17 @@ func TestControl1_OnlyAHostMakesTasks(t *testing.T) {
 			t.Errorf("%s: %q %s, want %q", row.says, string(code), detail, string(row.want))
 		}
 	}
-	if detail, code := c.ask(api.TaskNew, api.TaskNewParams{Project: "shop", ForUID: owner, Principal: "whatsapp:+55"}); !strings.Contains(string(detail), "whatsapp:+55") {
+	if detail, code := c.ask(api.TaskNew, api.TaskNewParams{Project: "shop", ForUID: owner, Principal: "whatsapp:+5511000000000"}); !strings.Contains(string(detail), "whatsapp:+5511000000000") {
 		t.Errorf("it is not refused by name: %q %s", string(code), detail)
 	}
 	if r.stored() != before {
 		t.Error("a refused task is stored")
+	}
+	for principal, mode := range map[string]string{"whatsapp:+55 11 99999-8888": "search", "local:" + string(id[ids.Account](alice)): "code"} {
+		got := must[api.TaskResult](c, api.TaskNew, api.TaskNewParams{Project: "shop", ForUID: owner, Principal: principal})
+		if got.Principal != strings.NewReplacer(" ", "", "-", "").Replace(principal) && got.Principal != principal || got.Mode != mode || got.Account != string(id[ids.Account](alice)) {
+			t.Errorf("%s: %+v", principal, got)
+		}
 	}
 	for uid, account := range map[uint32]int{owner: alice, member: bob, 61999: alice} { // a runtime's own user acts for the owner
 		got := must[api.TaskResult](c, api.TaskNew, api.TaskNewParams{Project: "shop", ForUID: uid})

@@ -22,6 +22,7 @@ import (
 	"postern/bridge/wire"
 	"postern/ids"
 	"postern/policy"
+	"postern/policy/access"
 	"postern/policy/class"
 	"postern/refusal"
 	"postern/supervisor/api"
@@ -52,6 +53,17 @@ var roles = []struct {
 	uid  uint32
 }{{"root", root}, {"owner", owner}, {"member", member}, {"viewer", viewer}, {"other", other}, {"host", host}, {"stranger", stranger}}
 
+// everyone admits the accounts of the tests: owners in mode code, and bob as a user
+// who has no ceiling.
+func everyone() *access.Policy {
+	p, wrong := access.Parse(fmt.Appendf(nil, "channels:\n  local:\n    default_mode: code\n    owners: [%q, %q, %q]\n    allow: [%q]\n  whatsapp:\n    access:\n      users: {\"+5511999998888\": {level: read}, \"+5511777776666\": {blocked: true}}\n",
+		id[ids.Account](alice), id[ids.Account](vera), id[ids.Account](otto), id[ids.Account](bob)))
+	if len(wrong) > 0 {
+		panic(wrong[0])
+	}
+	return p
+}
+
 const (
 	alice, bob, vera, otto = 1, 2, 3, 4
 	shop, blog             = 1, 2
@@ -69,7 +81,7 @@ func fresh[T ids.ID]() T { return ids.New[T](time.Now(), random()) }
 
 func facts() *registry.Root {
 	r := &registry.Root{Version: 1, Accounts: map[ids.Account]registry.RootAccount{}, Projects: map[ids.Project]registry.RootProject{},
-		Servers: map[ids.Server]registry.RootServer{}, Hosts: map[string]registry.RootHost{}, FirstUID: 1_800_000_000, UIDs: 64}
+		Servers: map[ids.Server]registry.RootServer{}, Hosts: map[string]registry.RootHost{}, Access: everyone(), FirstUID: 1_800_000_000, UIDs: 64}
 	for n, name := range []string{"", "alice", "bob", "vera", "otto"} {
 		if n > 0 {
 			r.Accounts[id[ids.Account](n)] = registry.RootAccount{ID: id[ids.Account](n), Name: name, UIDs: []uint32{uint32(61000 + n)}}
@@ -86,7 +98,7 @@ func facts() *registry.Root {
 			r.Servers[id[ids.Server](n)] = registry.RootServer{ID: id[ids.Server](n), Label: label, Current: rev.ID, Revisions: map[ids.Revision]*registry.RootRevision{rev.ID: rev}}
 		}
 	}
-	r.Hosts["agent"] = registry.RootHost{ID: "agent", UID: host, AllProjects: true, Accounts: map[ids.Account]bool{id[ids.Account](alice): true, id[ids.Account](bob): true}}
+	r.Hosts["agent"] = registry.RootHost{ID: "agent", UID: host, AllProjects: true, Channels: []string{"whatsapp", "mail"}, Accounts: map[ids.Account]bool{id[ids.Account](alice): true, id[ids.Account](bob): true}}
 	return r
 }
 

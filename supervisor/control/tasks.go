@@ -3,10 +3,10 @@ package control
 import (
 	"context"
 	"crypto/rand"
+	"strings"
 	"time"
 
 	"postern/ids"
-	"postern/policy"
 	"postern/policy/access"
 	"postern/refusal"
 	"postern/supervisor/api"
@@ -97,14 +97,11 @@ func (a *actions) taskNew(ctx context.Context, c *Call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	var who access.Principal
 	if p.Principal != "" {
-		return nil, api.Refuse(refusal.PrincipalRefused, "%q: only the account's own principal can be used until channels are configured; leave --principal out.", p.Principal)
-	}
-	if p.Mode == "" {
-		p.Mode = policy.ModeCode
-	}
-	if !policy.KnownMode(p.Mode) {
-		return nil, api.Refuse(refusal.ModeUnknown, "%q is not a mode; the only one is %q.", p.Mode, policy.ModeCode)
+		if who, err = access.ParsePrincipal(p.Principal); err != nil {
+			return nil, api.Refuse(refusal.PrincipalRefused, "%v.", err)
+		}
 	}
 	good, err := tokenFor(p.TTLMs, p.Binds)
 	if err != nil {
@@ -130,7 +127,10 @@ func (a *actions) taskNew(ctx context.Context, c *Call) (any, error) {
 			acc = x.ID
 		}
 		t := registry.Task{ID: ids.New[ids.Task](a.Now(), random()), Account: acc, Host: h.ID, Project: proj.ID, Principal: access.Local(acc), Mode: p.Mode, Created: a.Now().UnixMilli()}
-		ch, err := a.reg.NewTask(t)
+		if p.Principal != "" {
+			t.Principal = who.String()
+		}
+		ch, err := a.newTask(&t)
 		if err == nil && !c.Req.DryRun {
 			err = a.Gate.Apply(ch)
 		}
@@ -148,6 +148,24 @@ func (a *actions) taskNew(ctx context.Context, c *Call) (any, error) {
 		return out, err
 	}
 	return a.deliver(ctx, out, m, p.ForUID, p.File)
+}
+
+// newTask asks everything that a task must be to be made: what the registry knows of
+// its account, project and host, and what the access policy gives its principal.
+func (a *actions) newTask(t *registry.Task) (registry.Change, error) {
+	if err := a.reg.MayHost(t); err != nil { // first: who may not make it learns nothing of the policy
+		return registry.Change{}, err
+	}
+	r, code := a.Gate.MayMake(t)
+	switch code {
+	case "":
+		return a.reg.NewTask(*t)
+	case refusal.ModeUnknown:
+		return registry.Change{}, api.Refuse(code, "%q; there are %s.", t.Mode, strings.Join(a.reg.Root().Access.Modes().Names(), ", "))
+	case refusal.ModeFloor:
+		return registry.Change{}, api.Refuse(code, "%q; the widest mode of %s is %q.", t.Mode, t.Principal, r.Floor.Mode)
+	}
+	return registry.Change{}, api.Refuse(code, "%s (%s).", t.Principal, r.From)
 }
 
 // endTask ends a task that was made for nothing, on the loop.

@@ -8,7 +8,6 @@ import (
 	"postern/ids"
 	"postern/item"
 	"postern/policy"
-	"postern/policy/access"
 	"postern/refusal"
 	"postern/supervisor/activity"
 	"postern/supervisor/registry"
@@ -46,9 +45,7 @@ func (g *Gate) question(s *session, conn ids.Connection, tool string, running id
 	if f.Running = running; running == "" {
 		f.Running = k.Connected.Accepted
 	}
-	c, code := access.Resolve(task.Principal, task.Account)
-	f.Principal = policy.PrincipalOf(code)
-	f.Ceiling = c.Answer(k.Server.Label, tool, k.Classes)
+	g.compose(s, task, &k, tool)
 	f.Paths = policy.PathsInside // where the tool has any, paths judges them
 	f.Limits = policy.WithinLimits
 	if s.open >= MaxPerSession || g.perPlace[placeKey{s.set, at}] >= MaxPerConnection {
@@ -87,7 +84,7 @@ func (g *Gate) Admit(set Set, m wire.Admit, running ids.Revision, seen Seen) Dec
 		return Decision{Code: refusal.StaleSelector}
 	}
 	if !v.Allow {
-		code := v.Code
+		code := told(v)
 		if code == refusal.ServerRevisionChanged && running == "" && g.facts.Accepted == g.facts.Current {
 			switch {
 			case len(v.Also) > 0:
@@ -142,8 +139,9 @@ func (g *Gate) MayStart(set Set, m wire.Start, seen Seen) (Plan, *Ask, refusal.C
 		return Plan{}, ask, ""
 	}
 	if v := g.verdict(seen); !v.Allow {
-		g.deny(s, g.record(&k, m.Connection, m.Tool, m.RequestID, "", 0, v.Code))
-		return Plan{}, nil, v.Code
+		code := told(v)
+		g.deny(s, g.record(&k, m.Connection, m.Tool, m.RequestID, "", 0, code))
+		return Plan{}, nil, code
 	}
 	r := k.Revision
 	return Plan{Server: k.Server.ID, Revision: r.ID, At: g.placeOf(s, m.Connection), StartMs: r.Start.Milliseconds(), IdleMs: r.Idle.Milliseconds(), StopMs: r.Stop.Milliseconds()}, nil, ""

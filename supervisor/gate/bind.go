@@ -37,10 +37,17 @@ func (g *Gate) standing(t *registry.Task, p ids.Project) refusal.Code {
 	f.Connection, f.Granted, f.Pin, f.Tier = policy.ConnectionEnabled, true, policy.PinMatches, class.Observe
 	f.Accepted, f.Current, f.Running = "-", "-", "-"
 	f.Profile, f.Credential, f.Limits, f.Ceiling = policy.Allowed, true, policy.WithinLimits, policy.Allowed
-	f.Paths = policy.PathsInside
+	f.Paths, f.Apart, f.Mode = policy.PathsInside, true, policy.Allowed
 	if t != nil {
-		_, code := access.Resolve(t.Principal, t.Account)
-		f.Principal = policy.PrincipalOf(code)
+		r, modes := g.Resolved(t), g.reg.Root().Access.Modes()
+		f.Principal = policy.PrincipalOf(r.Code)
+		switch {
+		case !r.Admitted: // said already
+		case !modes.Known(t.Mode):
+			f.Mode = policy.Undecided
+		case !modes.Within(t.Mode, r.Floor):
+			f.Mode = policy.RefusedWider
+		}
 	}
 	return policy.Decide(&f).Code
 }
@@ -88,7 +95,7 @@ func (g *Gate) bind(r BindRequest) (Bound, refusal.Code) {
 	if live >= MaxSessions {
 		return Bound{}, refusal.TooManySession
 	}
-	s := &session{id: ids.New[ids.Session](g.now(), g.rand()), task: task, set: Set{r.Project, onlySet}, uid: r.UID}
+	s := &session{id: ids.New[ids.Session](g.now(), g.rand()), task: task, set: g.setFor(r.Project, g.Resolved(task).Ceiling), uid: r.UID}
 	g.ledger.OpenSession(store.Session{ID: s.id, Task: task.ID, Project: r.Project, UID: r.UID, Token: digest, Opened: g.now().UnixNano()})
 	if err := g.flush(); err != nil {
 		return Bound{}, refusal.StoreUnavailable
@@ -97,6 +104,7 @@ func (g *Gate) bind(r BindRequest) (Bound, refusal.Code) {
 		g.reg.CountBind(digest)
 	}
 	g.sessions[s.id] = s
+	g.sets[s.set].sessions[s.id] = s
 	if g.byTask[task.ID] == nil {
 		g.byTask[task.ID] = map[ids.Session]*session{}
 	}
@@ -120,11 +128,14 @@ func (g *Gate) person(r BindRequest) (*registry.Task, refusal.Code) {
 	if !ok {
 		return nil, refusal.AccountUnknown
 	}
-	if t := g.reg.LocalTask(a.ID, r.Project, policy.ModeCode); t != nil {
+	t := registry.Task{ID: ids.New[ids.Task](g.now(), g.rand()), Account: a.ID, Host: registry.LocalHost, Project: r.Project,
+		Principal: access.Local(a.ID), Created: g.now().UnixMilli()}
+	if _, code := g.MayMake(&t); code != "" { // it gets the mode of the floor
+		return nil, code
+	}
+	if t := g.reg.LocalTask(a.ID, r.Project, t.Mode); t != nil {
 		return t, ""
 	}
-	t := registry.Task{ID: ids.New[ids.Task](g.now(), g.rand()), Account: a.ID, Host: registry.LocalHost, Project: r.Project,
-		Principal: access.Local(a.ID), Mode: policy.ModeCode, Created: g.now().UnixMilli()}
 	change, err := g.reg.NewTask(t)
 	if err == nil {
 		err = g.Apply(change)
@@ -153,6 +164,9 @@ func (g *Gate) SessionEnded(id ids.Session, reason string) {
 	}
 	s.ended = true
 	delete(g.sessions, id)
+	if c := g.sets[s.set]; c != nil {
+		delete(c.sessions, id)
+	}
 	g.folder.Forget(id)
 	delete(g.byTask[s.task.ID], id)
 	if len(g.byTask[s.task.ID]) == 0 {

@@ -49,6 +49,8 @@ func (g *Gate) native(t *registry.Task, name string) registry.Tool {
 	f.Connection, f.Granted, f.Pin, f.Credential, f.Limits = policy.ConnectionEnabled, true, policy.PinMatches, true, policy.WithinLimits
 	f.Accepted, f.Current, f.Running = "-", "-", "-"
 	f.Paths, f.Tier = policy.PathsInside, k.Tier
+	// The runtime's own tools write where other people's tasks of the project do.
+	f.Apart = t.Principal == access.Local(t.Account) || !n.Classes.Has(class.FilesystemWrite) && !n.Classes.Has(class.ProcessExecute)
 	f.Profile = policy.ProfileAnswer(g.reg.Root().Projects[t.Project].ExecutionProfile, n.Classes, true) // the runtime may spawn
 	r := g.principalOf(t)
 	f.Principal = policy.PrincipalOf(r.Code)
@@ -110,6 +112,8 @@ func (g *Gate) readNative(r Reason, s *session, t *registry.Task, name string, k
 			return "tier reversible", "mode " + t.Mode + " names it"
 		}
 		return "tier " + k.Tier.String() + "; " + classText(k), table
+	case "shared directory":
+		return "tasks of channels may not write where other people's tasks do; " + classText(k), table
 	case "path arguments":
 		if n, _, _ := class.OfNative(name); len(n.Paths) == 0 {
 			return "the tool has no path arguments", table

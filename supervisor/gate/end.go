@@ -68,6 +68,7 @@ func (g *Gate) Abandon(id ids.Call, code refusal.Code) {
 // SetEnded ends every open call of a bridge that is gone as unknown. jail is the
 // bridge's, where how it ended is still to be told; "" where it never ran.
 func (g *Gate) SetEnded(set Set, code refusal.Code, jail ids.Jail) {
+	delete(g.sets, set)
 	for _, c := range g.open {
 		if c.set == set {
 			g.endWith(c, jail, store.Outcome{State: store.Unknown, At: g.now().UnixNano(), Code: code})

@@ -26,6 +26,7 @@ import (
 	"postern/bridge/wire"
 	"postern/ids"
 	"postern/policy"
+	"postern/policy/access"
 	"postern/refusal"
 	"postern/supervisor/activity"
 	"postern/supervisor/registry"
@@ -54,7 +55,7 @@ type Set struct {
 	Number  uint64
 }
 
-// onlySet is the number of the set of those who have no ceiling.
+// onlySet is the number of the first set of those who have no ceiling.
 const onlySet = 1
 
 // Config is what the gate stands on.
@@ -85,7 +86,9 @@ type Gate struct {
 	perPlace map[placeKey]int
 	slots    map[ids.Task]uint64
 	lastSlot uint64
-	admitted []*call // of the batch that is not durable yet
+	sets     map[Set]*ceilingSet
+	numbers  map[access.Ceiling]uint64 // of the first set of a ceiling
+	admitted []*call                   // of the batch that is not durable yet
 	drift    map[placeKey]drift
 	waiting  time.Time         // since when an outcome waits for a commit
 	trouble  string            // why the last commit failed, "" if it did not
@@ -101,6 +104,8 @@ type Gate struct {
 type session struct {
 	id    ids.Session
 	task  *registry.Task
+	who   access.Principal // what as spells; see whom
+	as    string
 	set   Set
 	uid   uint32
 	open  int
@@ -125,7 +130,7 @@ type call struct {
 func New(c Config) *Gate {
 	return &Gate{audit: c.Audit, reg: c.Registry, store: c.Store, ledger: c.Store.Batch(), now: c.Now, instant: c.Instant, random: c.Random,
 		sessions: map[ids.Session]*session{}, byTask: map[ids.Task]map[ids.Session]*session{}, open: map[ids.Call]*call{}, perPlace: map[placeKey]int{}, slots: map[ids.Task]uint64{},
-		drift: map[placeKey]drift{}, fallen: fallen{}}
+		drift: map[placeKey]drift{}, fallen: fallen{}, sets: map[Set]*ceilingSet{}, numbers: map[access.Ceiling]uint64{{Unlimited: true}: onlySet}}
 }
 
 // Registry is what the gate decides on. Only the loop's goroutine may use it.
@@ -184,6 +189,7 @@ func (g *Gate) SetRoot(root *registry.Root) error {
 		return err
 	}
 	g.reg.SetRoot(root)
+	g.regroup()
 	return nil
 }
 

@@ -3,6 +3,7 @@ package gate
 import (
 	"crypto/rand"
 	"encoding/binary"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -55,7 +56,7 @@ func facts() *registry.Root {
 			Tiers: map[string]class.Tier{"run_it": class.Reversible}}
 	}
 	root := &registry.Root{Version: 1, Accounts: map[ids.Account]registry.RootAccount{}, Projects: map[ids.Project]registry.RootProject{},
-		Servers: map[ids.Server]registry.RootServer{}, Hosts: map[string]registry.RootHost{}, Assigned: map[registry.Assignment]bool{}}
+		Servers: map[ids.Server]registry.RootServer{}, Hosts: map[string]registry.RootHost{}, Assigned: map[registry.Assignment]bool{}, Access: everyone()}
 	for n, name := range []string{"", "alice", "bob", "carol"} {
 		if n > 0 {
 			root.Accounts[id[ids.Account](n)] = registry.RootAccount{ID: id[ids.Account](n), Name: name, UIDs: []uint32{uint32(1000 + n)}}
@@ -73,8 +74,19 @@ func facts() *registry.Root {
 			root.Servers[s] = registry.RootServer{ID: s, Label: label, Current: id[ids.Revision](n), Revisions: map[ids.Revision]*registry.RootRevision{id[ids.Revision](n): rev(n)}}
 		}
 	}
-	root.Hosts["agent"] = registry.RootHost{ID: "agent", UID: hostUID, AllProjects: true, Accounts: map[ids.Account]bool{id[ids.Account](alice): true, id[ids.Account](bob): true}}
+	root.Hosts["agent"] = registry.RootHost{ID: "agent", UID: hostUID, AllProjects: true, Channels: []string{"whatsapp"}, Accounts: map[ids.Account]bool{id[ids.Account](alice): true, id[ids.Account](bob): true}}
 	return root
+}
+
+// everyone admits the accounts of the tests: owners in mode code, and bob as a user
+// who has no ceiling.
+func everyone() *access.Policy {
+	p, wrong := access.Parse(fmt.Appendf(nil, "channels:\n  local:\n    default_mode: code\n    owners: [%q, %q]\n    allow: [%q]\n",
+		id[ids.Account](alice), id[ids.Account](carol), id[ids.Account](bob)))
+	if len(wrong) > 0 {
+		panic(wrong[0])
+	}
+	return p
 }
 
 // world is a gate over a store.

@@ -53,7 +53,16 @@ func (g *Gate) Reconsider(p ids.Project) Reconsidered {
 		if s.set.Project != p {
 			continue
 		}
-		if code := g.standing(g.reg.Task(s.task.ID), p); code != "" {
+		code := g.standing(g.reg.Task(s.task.ID), p)
+		switch {
+		case code == refusal.AccessUnavailable, code == refusal.ModeFloor, code == refusal.ModeRefused:
+			// Each call is refused until the policy can be read, or has the mode again. The
+			// session outlives that, for its token may be good for no second one.
+			code = ""
+		case code == "" && g.outgrown(s):
+			code = refusal.CeilingChanged
+		}
+		if code != "" {
 			out.Sessions = append(out.Sessions, Cut{Set: s.set, Session: id, Code: code})
 		}
 	}

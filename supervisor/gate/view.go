@@ -170,7 +170,7 @@ func Describe(raw []byte) (title, description string) { return wire.Describe(raw
 // ceiling would, for people who look at a connection.
 func (g *Gate) Standing(p ids.Project, conn ids.Connection, tool string) policy.Verdict {
 	f := policy.Facts{Account: policy.AccountActive, Task: policy.TaskLive, Bound: true, Session: true, Host: policy.HostAssigned, Member: true,
-		Principal: policy.PrincipalAdmitted, Ceiling: policy.Allowed, Mode: policy.ModeAnswer(policy.ModeCode), Paths: policy.PathsInside, Limits: policy.WithinLimits, Recordable: true}
+		Principal: policy.PrincipalAdmitted, Ceiling: policy.Allowed, Mode: policy.Allowed, Paths: policy.PathsInside, Apart: true, Limits: policy.WithinLimits, Recordable: true}
 	k, _ := g.reg.Facts(&f, nil, p, conn, tool)
 	f.Running = f.Accepted
 	g.facts = f

@@ -252,7 +252,7 @@ func (f Facts) root(hosts []order.Host, uids order.Range, profiles map[string]sp
 }
 
 func view(v Revision, p spec.Profile) order.Revision {
-	return order.Revision{ID: v.ID, Digest: v.Digest, Profile: v.Profile, Fork: p.Fork, Credential: v.Credential, Scope: v.Scope, Classes: v.Classes, Tiers: v.Tiers,
+	return order.Revision{ID: v.ID, Digest: v.Digest, Profile: v.Profile, Fork: p.Fork, Credential: v.Credential, Scope: v.Scope, Writes: p.Workspace && !p.WorkspaceReadOnly, Classes: v.Classes, Tiers: v.Tiers,
 		Created: v.Created, CallMs: callLimit.Milliseconds(), StartMs: p.StartTimeout.Milliseconds(), IdleMs: p.Idle.Milliseconds(), StopMs: p.StopGrace.Milliseconds()}
 }
 

@@ -83,6 +83,7 @@ type Revision struct {
 	Fork       bool                `json:"fork"`       // its jail may spawn
 	Credential string              `json:"credential"` // none or required
 	Scope      string              `json:"scope"`      // project or task
+	Writes     bool                `json:"writes"`     // its jail can write into the directory it is given
 	Classes    map[string][]string `json:"classes,omitempty"`
 	Tiers      map[string]string   `json:"tiers,omitempty"`
 	Created    int64               `json:"created"`

@@ -409,30 +409,10 @@ func (r *Registry) Revoke(id ids.Connection, tools []string, at uint64) (Change,
 // NewTask makes a task of an account, by a host, in a project. Everything it
 // names is checked as an admission would; the principal is the caller's to check.
 func (r *Registry) NewTask(t Task) (Change, error) {
-	if err := r.liveProject(t.Project); err != nil {
+	if err := r.MayHost(&t); err != nil {
 		return Change{}, err
 	}
-	switch r.AccountStanding(t.Account) {
-	case policy.AccountUnknown:
-		return Change{}, refuse(refusal.AccountUnknown, "account %q", t.Account)
-	case policy.AccountDeleted:
-		return Change{}, refuse(refusal.AccountDeleted, "account %s", t.Account)
-	case policy.AccountSuspended:
-		return Change{}, refuse(refusal.AccountSuspended, "account %s", t.Account)
-	}
-	if role := r.Role(t.Account, t.Project); role != Owner && role != Member {
-		return Change{}, refuse(refusal.NotMember, "account %s", t.Account)
-	}
-	switch r.HostStanding(t.Host, t.Account, t.Project) {
-	case policy.HostUnknown:
-		return Change{}, refuse(refusal.HostUnknown, "host %q", t.Host)
-	case policy.HostNotAssigned:
-		if t.Host == LocalHost {
-			return Change{}, refuse(refusal.PersonBindOff, "project %s", t.Project)
-		}
-		return Change{}, refuse(refusal.HostNotAssigned, "host %q", t.Host)
-	}
-	if !policy.KnownMode(t.Mode) {
+	if !r.root.Access.Modes().Known(t.Mode) {
 		return Change{}, refuse(refusal.ModeUnknown, "mode %q", t.Mode)
 	}
 	if r.tasks[t.ID] != nil {
@@ -443,6 +423,35 @@ func (r *Registry) NewTask(t Task) (Change, error) {
 	}
 	t.Ended, t.Reason = 0, ""
 	return Change{Put: []store.Row{t}}, nil
+}
+
+// MayHost tells whether the host may make the task for its account and channel in its
+// project, and why not.
+func (r *Registry) MayHost(t *Task) error {
+	if err := r.liveProject(t.Project); err != nil {
+		return err
+	}
+	switch r.AccountStanding(t.Account) {
+	case policy.AccountUnknown:
+		return refuse(refusal.AccountUnknown, "account %q", t.Account)
+	case policy.AccountDeleted:
+		return refuse(refusal.AccountDeleted, "account %s", t.Account)
+	case policy.AccountSuspended:
+		return refuse(refusal.AccountSuspended, "account %s", t.Account)
+	}
+	if role := r.Role(t.Account, t.Project); role != Owner && role != Member {
+		return refuse(refusal.NotMember, "account %s", t.Account)
+	}
+	switch r.HostStanding(t) {
+	case policy.HostUnknown:
+		return refuse(refusal.HostUnknown, "host %q", t.Host)
+	case policy.HostNotAssigned:
+		if t.Host == LocalHost {
+			return refuse(refusal.PersonBindOff, "project %s", t.Project)
+		}
+		return refuse(refusal.HostNotAssigned, "host %q", t.Host)
+	}
+	return nil
 }
 
 // EndTask ends a task for ever. Ending it again changes nothing.
@@ -553,7 +562,7 @@ func (r *Registry) Reconcile(root *Root, now time.Time) Change {
 				r.endTask(&c, t, "the account is gone", now)
 			case role != Owner && role != Member:
 				r.endTask(&c, t, "the account no longer has the project", now)
-			case next.HostStanding(t.Host, t.Account, p) != policy.HostAssigned:
+			case next.HostStanding(t) != policy.HostAssigned:
 				r.endTask(&c, t, "the host is no longer assigned", now)
 			}
 		}

@@ -2,10 +2,12 @@ package registry
 
 import (
 	"maps"
+	"strings"
 
 	"postern/ids"
 	"postern/item"
 	"postern/policy"
+	"postern/policy/access"
 	"postern/policy/class"
 	"postern/supervisor/token"
 )
@@ -134,20 +136,21 @@ func (r *Registry) Role(a ids.Account, p ids.Project) string {
 	return r.View(p).Members[a]
 }
 
-// HostStanding says whether a host may act for an account in a project. People
-// themselves act where person_bind is on.
-func (r *Registry) HostStanding(host string, a ids.Account, p ids.Project) policy.Host {
-	if host == LocalHost {
-		if r.root.Projects[p].PersonBind {
+// HostStanding says whether a task's host may act for its account in its project, and
+// for people of its channel. People themselves act where person_bind is on.
+func (r *Registry) HostStanding(t *Task) policy.Host {
+	channel, _, _ := strings.Cut(t.Principal, ":")
+	if t.Host == LocalHost {
+		if channel == access.Channel && r.root.Projects[t.Project].PersonBind {
 			return policy.HostAssigned
 		}
 		return policy.HostNotAssigned
 	}
-	h, ok := r.root.Hosts[host]
+	h, ok := r.root.Hosts[t.Host]
 	switch {
 	case !ok:
 		return policy.HostUnknown
-	case h.Serves(a, p):
+	case h.Serves(t.Account, t.Project) && h.Speaks(channel):
 		return policy.HostAssigned
 	}
 	return policy.HostNotAssigned
@@ -256,10 +259,9 @@ func (r *Registry) Facts(f *policy.Facts, t *Task, p ids.Project, c ids.Connecti
 		}
 		f.Bound = t.Project == p
 		f.Account = r.AccountStanding(t.Account)
-		f.Host = r.HostStanding(t.Host, t.Account, p)
+		f.Host = r.HostStanding(t)
 		role := r.Role(t.Account, p)
 		f.Member = role == Owner || role == Member
-		f.Mode = policy.ModeAnswer(t.Mode)
 	}
 	k, ok := r.Tool(p, c, tool)
 	if !ok {

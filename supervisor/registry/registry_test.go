@@ -382,7 +382,7 @@ func TestMembersAndTasks(t *testing.T) {
 	w.refused(refusal.AccountUnknown)(w.r.NewTask(w.task(9, shop, LocalHost)))
 	w.refused(refusal.ProjectUnknown)(w.r.NewTask(w.task(alice, 9, LocalHost)))
 	odd := w.task(alice, shop, LocalHost)
-	odd.Mode = "search"
+	odd.Mode = "free"
 	w.refused(refusal.ModeUnknown)(w.r.NewTask(odd))
 	w.do(w.r.Suspend(a, true, 0))
 	w.refused(refusal.AccountSuspended)(w.r.NewTask(w.task(alice, shop, LocalHost)))
@@ -574,7 +574,7 @@ func TestFactsOfACall(t *testing.T) {
 	w.do(w.r.NewTask(task))
 	p := task.Project
 	ask := func(project ids.Project, con ids.Connection, tool string) policy.Verdict {
-		f := policy.Facts{Session: true, Running: id[ids.Revision](fs), Principal: policy.PrincipalAdmitted, Ceiling: policy.Allowed, Limits: policy.WithinLimits, Recordable: true}
+		f := policy.Facts{Session: true, Running: id[ids.Revision](fs), Principal: policy.PrincipalAdmitted, Ceiling: policy.Allowed, Mode: policy.Allowed, Apart: true, Paths: policy.PathsInside, Limits: policy.WithinLimits, Recordable: true}
 		w.r.Facts(&f, w.r.Task(task.ID), project, con, tool)
 		return policy.Decide(&f)
 	}
@@ -630,7 +630,7 @@ func TestRegistry6_LookingUpAllocatesNothing(t *testing.T) {
 }
 
 func (w *world) admit(task ids.Task, p ids.Project, c ids.Connection) bool {
-	f := policy.Facts{Session: true, Running: firstRevision, Principal: policy.PrincipalAdmitted, Ceiling: policy.Allowed, Limits: policy.WithinLimits, Recordable: true}
+	f := policy.Facts{Session: true, Running: firstRevision, Principal: policy.PrincipalAdmitted, Ceiling: policy.Allowed, Mode: policy.Allowed, Apart: true, Paths: policy.PathsInside, Limits: policy.WithinLimits, Recordable: true}
 	w.r.Facts(&f, w.r.Task(task), p, c, "read_file")
 	v := policy.Decide(&f)
 	return v.Allow

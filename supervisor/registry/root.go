@@ -78,6 +78,7 @@ type RootRevision struct {
 	Fork     bool   // its jail may spawn
 	Required bool   // it needs a credential
 	PerTask  bool   // one instance for each task
+	Writes   bool   // its jail can write into the project's directory
 	Classes  map[string]class.Set
 	Tiers    map[string]class.Tier
 	Created  int64 // milliseconds since the epoch
@@ -106,6 +107,12 @@ type Assignment struct {
 // Serves tells whether the host may act for the account in the project.
 func (h RootHost) Serves(a ids.Account, p ids.Project) bool {
 	return (h.AllAccounts || h.Accounts[a]) && (h.AllProjects || h.Projects[p])
+}
+
+// Speaks tells whether the host may name principals of the channel. That of an account
+// itself needs no channel.
+func (h RootHost) Speaks(channel string) bool {
+	return channel == access.Channel || slices.Contains(h.Channels, channel)
 }
 
 // AccountOf returns the account a uid belongs to. Uid 0 belongs to none, and

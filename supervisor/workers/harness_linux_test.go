@@ -18,6 +18,7 @@ import (
 
 	"postern/ids"
 	"postern/policy"
+	"postern/policy/access"
 	"postern/policy/class"
 	"postern/refusal"
 	"postern/supervisor/gate"
@@ -53,6 +54,17 @@ func fresh[T ids.ID]() T {
 	return ids.New[T](time.Now(), r)
 }
 
+// everyone admits the accounts of the tests: owners in mode code, and bob as a user
+// who has no ceiling.
+func everyone() *access.Policy {
+	p, wrong := access.Parse(fmt.Appendf(nil, "channels:\n  local:\n    default_mode: code\n    owners: [%q]\n    allow: [%q]\n",
+		id[ids.Account](alice), id[ids.Account](bob)))
+	if len(wrong) > 0 {
+		panic(wrong[0])
+	}
+	return p
+}
+
 func needRoot(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() == 0 {
@@ -68,7 +80,7 @@ func needRoot(t testing.TB) {
 // host serves everybody; people may bind in shop.
 func facts() *registry.Root {
 	root := &registry.Root{Version: 1, Accounts: map[ids.Account]registry.RootAccount{}, Projects: map[ids.Project]registry.RootProject{},
-		Servers: map[ids.Server]registry.RootServer{}, Hosts: map[string]registry.RootHost{}}
+		Servers: map[ids.Server]registry.RootServer{}, Hosts: map[string]registry.RootHost{}, Access: everyone()}
 	for n, uid := range map[int]uint32{alice: aliceUID, bob: bobUID} {
 		root.Accounts[id[ids.Account](n)] = registry.RootAccount{ID: id[ids.Account](n), UIDs: []uint32{uid}}
 	}
