@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"postern/policy"
 	"postern/policy/access"
 	"postern/policy/class"
 	"postern/refusal"
@@ -43,13 +42,15 @@ func (a *actions) asked(w Who, p api.AskerParams) (*registry.Task, registry.Root
 	if p.Principal == "" {
 		p.Principal = access.Local(proj.Owner)
 	}
-	if p.Mode == "" {
-		p.Mode = policy.ModeCode
+	modes := a.reg.Root().Access.Modes()
+	if p.Mode != "" && !modes.Known(p.Mode) {
+		return nil, none, api.Refuse(refusal.ModeUnknown, "%q; there are %s.", p.Mode, strings.Join(modes.Names(), ", "))
 	}
-	if !policy.KnownMode(p.Mode) {
-		return nil, none, api.Refuse(refusal.ModeUnknown, "%q.", p.Mode)
+	t := a.Gate.Suppose(proj, p.Principal, p.Mode)
+	if t.Mode == "" { // as a task made without one
+		t.Mode = a.Gate.Resolved(t).Floor.Mode
 	}
-	return a.Gate.Suppose(proj, p.Principal, p.Mode), proj, nil
+	return t, proj, nil
 }
 
 func askerResult(t *registry.Task, p registry.RootProject) api.AskerResult {

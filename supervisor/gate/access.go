@@ -1,23 +1,42 @@
 package gate
 
 import (
-	"postern/policy/access"
+	"cmp"
+	"fmt"
+
 	"postern/supervisor/registry"
 )
 
 // policyPlace says where the access policy decides about a task's principal.
 func (g *Gate) policyPlace(t *registry.Task) string {
-	return "the built-in rule for the account's own tasks"
+	root, from := g.reg.Root(), g.Resolved(t).From
+	switch {
+	case root.Access == nil:
+		return cmp.Or(from.Key, "the built-in rule for the account's own tasks")
+	case from.Line > 0:
+		return fmt.Sprintf("%s:%d: %s", cmp.Or(root.AccessFile.Path, "access.yaml"), from.Line, from.Key)
+	}
+	return cmp.Or(root.AccessFile.Path, "access.yaml") + ": " + from.Key
 }
 
-// ceilingText names the ceiling of a task's principal.
+// ceilingText names the ceiling of a task's principal, and what it is to the policy.
 func (g *Gate) ceilingText(t *registry.Task) string {
-	c, code := access.Resolve(t.Principal, t.Account)
+	r := g.Resolved(t)
 	switch {
-	case code != "":
-		return "none can be told: " + string(code)
-	case c.Unlimited:
-		return "no ceiling"
+	case !r.Admitted:
+		return "none can be told: " + string(r.Code)
+	case r.Ceiling.Unlimited:
+		return r.Kind.String() + ", no ceiling"
 	}
-	return "ceiling " + c.Name
+	return r.Kind.String() + ", ceiling " + r.Ceiling.Name
+}
+
+// modeText is a task's mode beside the widest that its principal may have.
+func (g *Gate) modeText(t *registry.Task) string {
+	floor := g.Resolved(t).Floor
+	text := cmp.Or(t.Mode, "none") + "; the widest is " + cmp.Or(floor.Mode, "none")
+	if floor.Mode != "" && !floor.Execute {
+		text += ", without running programs"
+	}
+	return text
 }

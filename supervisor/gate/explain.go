@@ -196,7 +196,7 @@ func (g *Gate) read(rule string, s *session, t *registry.Task, n Named, k *regis
 	case "access policy":
 		return g.ceilingText(t), g.policyPlace(t)
 	case "mode":
-		return cmp.Or(t.Mode, "none"), "task " + cmp.Or(string(t.ID), "supposed")
+		return g.modeText(t), "task " + cmp.Or(string(t.ID), "supposed")
 	case "record":
 		if g.trouble != "" {
 			return "the last record could not be written: " + g.trouble, "activity.db"
@@ -252,6 +252,15 @@ func (g *Gate) readTool(rule string, s *session, p registry.RootProject, tool st
 		return need + "; the connection is " + c.Credential, registration + "; connection " + string(c.ID)
 	case "approval":
 		return "tier " + cmp.Or(k.Tier.String(), "unmarked"), tierPlace(k, tool, registration)
+	case "shared directory":
+		writes := "its jail cannot write into the project's directory"
+		switch {
+		case k.Revision != nil && k.Revision.PerTask:
+			writes = "each task has a directory of its own"
+		case k.Revision == nil || k.Revision.Writes:
+			writes = "its jail can write into the project's directory, which tasks of channels may not share"
+		}
+		return writes, registration
 	case "path arguments":
 		if class.ArgumentsOf(tool).None() {
 			return "the tool has no path arguments", "the table of known filesystem operations"
