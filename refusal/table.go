@@ -153,7 +153,7 @@ var rows = []Row{
 	{AccessChange, 400, ExitRefused, ServerError, "The access policy is not changed so."},
 	{ApprovalRequired, 403, ExitRefused, Result, "This tool is destructive and needs an approval."},
 	{AccessAndMode, 403, ExitRefused, Result, "Neither the access policy nor the task's mode allows this tool."},
-	{CeilingChanged, 403, ExitTryAgain, ServerError, "The access policy now allows more than this session was opened for; connect again."},
+	{CeilingChanged, 409, ExitRefused, ServerError, "The access policy now allows more than this session was opened for; connect again."},
 	{WorkspaceShared, 403, ExitRefused, Result, "This tool's server can write into a directory that other people's tasks share."},
 	{PathOutside, 403, ExitRefused, Result, "A path argument lies outside the project, is missing, or is no path."},
 	{TierLowered, 400, ExitRefused, ServerError, "A tier may be raised at the grant, never lowered."},

@@ -37,7 +37,7 @@ func TestA3_ACheckIsDecidedByTheRulesOfACallAndRecorded(t *testing.T) {
 	}{
 		{"a read inside", func(*world) {}, Native{Tool: "Read", Paths: []string{"/home/alice/shop/a"}}, inside, ""},
 		{"the web", func(*world) {}, Native{Tool: "WebFetch"}, Seen{}, ""},
-		{"a write inside", func(*world) {}, Native{Tool: "write_rows", Paths: []string{"/home/alice/shop/a"}}, inside, ""},
+		{"a write inside", func(*world) {}, Native{Tool: "write_file", Paths: []string{"/home/alice/shop/a"}}, inside, ""},
 		{"a read outside", func(*world) {}, Native{Tool: "Read", Paths: []string{"/etc/passwd"}}, Seen{Asked: true}, refusal.PathOutside},
 		{"no path where one belongs", func(*world) {}, Native{Tool: "Read"}, inside, refusal.PathOutside},
 		{"paths that are none", func(*world) {}, Native{Tool: "Read", Unjudged: true}, inside, refusal.PathOutside},
