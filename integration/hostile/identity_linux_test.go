@@ -127,6 +127,9 @@ func TestIdentity_U2_RightsEndWhileSessionsLive(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t)
 			w.must("project", "member", "add", w.a.id, "bob", "--role", "member")
+			// Without a policy a project admits its owner alone.
+			w.must("access", "set", "local", "alice", "--owner")
+			w.must("access", "set", "local", "bob", "--owner")
 			r := w.open(w.a, c.who, "")
 			if m := r.call("echo", `{}`); m.outcome() != "ok" {
 				t.Fatal(m.raw)

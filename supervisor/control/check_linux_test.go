@@ -29,7 +29,7 @@ func TestA3_ACheckOverTheSocketIsDecidedAndRecorded(t *testing.T) {
 		{"outside", api.CheckParams{Tool: "Read", Paths: []string{"/etc/passwd"}}, refusal.PathOutside},
 		{"one of two outside", api.CheckParams{Tool: "read_many_files", Paths: []string{workspace + "/a", workspace + "/../b"}}, refusal.PathOutside},
 		{"unjudged", api.CheckParams{Tool: "Read", Unjudged: true}, refusal.PathOutside},
-		{"programs", api.CheckParams{Tool: "Bash"}, refusal.ModeRefused},
+		{"programs", api.CheckParams{Tool: "Bash"}, refusal.ApprovalRequired},
 		{"nobody's", api.CheckParams{Tool: "mcp__other__x"}, refusal.ToolUnknown},
 	} {
 		row.p.Task, row.p.ArgsDigest, row.p.ArgsSize = string(task), strings.Repeat("cd", 32), 7

@@ -101,6 +101,7 @@ func TestC13_ACheckAsksAboutItsPathsOnce(t *testing.T) {
 // In the profile standard an owner runs no programs, and both reasons are told.
 func TestC12_NoProgramsOutsideAnIsolatedPod(t *testing.T) {
 	w := newWorld(t)
+	w.root(func(r *registry.Root) { r.Access = nil }) // the floor is the owner's own
 	d := w.check(Native{Tool: "Bash"}, Seen{})
 	if d.Verdict.Code != refusal.ModeRefused || !slices.Contains(d.Verdict.Also, refusal.ApprovalRequired) {
 		t.Fatalf("%+v", d.Verdict)
