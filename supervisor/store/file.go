@@ -262,19 +262,22 @@ func quickCheck(c *sqlite3.Conn, path string) error {
 }
 
 // copyTo writes the file as it stands into a new file.
-func (f *file) copyTo(path string) error {
+func (f *file) copyTo(path string) error { return copyOver(f.writer, f.path, path) }
+
+// copyOver does that over a connection.
+func copyOver(c *sqlite3.Conn, from, path string) error {
 	fd, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
-		return fmt.Errorf("copy %q: %w", f.path, err)
+		return fmt.Errorf("copy %q: %w", from, err)
 	}
 	fd.Close()
-	st, _, err := f.writer.Prepare(`VACUUM INTO ?`)
+	st, _, err := c.Prepare(`VACUUM INTO ?`)
 	if err != nil {
 		return classify(err)
 	}
 	defer st.Close()
 	if err := errors.Join(st.BindText(1, path), st.Exec()); err != nil {
-		return fmt.Errorf("copy %q: %w", f.path, classify(err))
+		return fmt.Errorf("copy %q: %w", from, classify(err))
 	}
 	return nil
 }

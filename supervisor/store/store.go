@@ -11,6 +11,7 @@
 //   - store-3: a call that was open in an older incarnation is unknown after Recover, and is never open again.
 //   - store-4: an incarnation is never used twice, and no two processes write one store.
 //   - store-5: a schema that has landed is never edited; files of an unknown or newer schema are refused.
+//   - store-6: after a backup was restored no task and no token of it lives, and no connection is enabled unless root asked for that.
 //
 // One goroutine writes: it calls Apply, Batch and Recover. Run owns a second
 // connection for each file and checkpoints there; the writer only finishes that
@@ -133,6 +134,9 @@ func openOver(dir, vfs string) (*Store, error) {
 	}
 	if s.reader, err = connect(s.activity.path, s.activity.vfs, sqlite3.OPEN_READONLY); err != nil {
 		return nil, classify(err)
+	}
+	if err := s.settle(dir); err != nil {
+		return nil, err
 	}
 	if err := s.begin(); err != nil {
 		return nil, err
@@ -269,16 +273,6 @@ func (s *Store) checkActivity(ctx context.Context) error {
 		s.activity.suspect()
 	}
 	return err
-}
-
-// Backup copies both files, as they stand between two commits, into dir.
-func (s *Store) Backup(dir string) error {
-	for _, f := range []*file{s.policy, s.activity} {
-		if err := f.copyTo(filepath.Join(dir, filepath.Base(f.path))); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func safeDir(dir string) error {

@@ -625,28 +625,6 @@ func TestStore2_ALockedFileIsBusyAndThenWorks(t *testing.T) {
 	}
 }
 
-func TestBackupIsAWholeStore(t *testing.T) {
-	s := open(t, stateDir(t))
-	if err := s.Apply(record()); err != nil {
-		t.Fatal(err)
-	}
-	s.Batch().Admit(call(1))
-	if err := s.Batch().Commit(); err != nil {
-		t.Fatal(err)
-	}
-	dir := stateDir(t)
-	if err := s.Backup(dir); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Backup(dir); err == nil {
-		t.Fatal("a backup was overwritten")
-	}
-	c := open(t, dir)
-	if p, err := c.Policy(); err != nil || len(p.Grants) != 1 || len(page(t, c, Query{}).Calls) != 1 {
-		t.Fatalf("%+v %v", p, err)
-	}
-}
-
 func TestTheMemoryStoreAnswersTheSame(t *testing.T) {
 	s, err := UnsafeOpenMemory()
 	if err != nil {
