@@ -43,7 +43,7 @@ func (a *app) root() *cobra.Command {
 	root := a.group("postern", "sandboxed tool bridges for MCP runtimes",
 		a.doctorCommand(), a.accountCommand(), a.projectCommand(), a.serverCommand(), a.profileCommand(), a.connectionCommand(), a.taskCommand(), a.accessCommand(),
 		a.explainCommand(), a.capabilitiesCommand(), a.checkCommand(),
-		a.connectCommand(), a.clientConfigCommand(), a.psCommand(), a.activityCommand(), a.versionCommand())
+		a.connectCommand(), a.clientConfigCommand(), a.psCommand(), a.activityCommand(), a.backupCommand(), a.restoreCommand(), a.versionCommand())
 	root.PersistentFlags().StringVar(&a.runDir, "run-dir", defaultRunDir, "directory of the supervisor's sockets")
 	root.PersistentFlags().BoolVar(&a.json, "json", false, "print one JSON document and nothing else")
 	root.SilenceErrors, root.SilenceUsage = true, true

@@ -71,6 +71,7 @@ var strict = map[api.Action]func(raw []byte) error{
 	api.ConnectionAdd: as[api.ConnectionParams], api.ConnectionList: as[api.ProjectParams], api.ConnectionShow: as[api.ConnectionParams], api.ConnectionGrant: as[api.ConnectionParams],
 	api.ConnectionRevoke: as[api.ConnectionParams], api.ConnectionAccept: as[api.ConnectionParams], api.ConnectionEnable: as[api.ConnectionParams], api.ConnectionDisable: as[api.ConnectionParams],
 	api.TaskNew: as[api.TaskNewParams], api.TaskToken: as[api.TaskParams], api.TaskList: as[api.ProjectParams], api.TaskShow: as[api.TaskParams], api.TaskRevoke: as[api.TaskParams],
+	api.Backup: as[struct{}], api.RootBackup: as[struct{}],
 	api.Ps: as[api.ProjectParams], api.Activity: as[api.ActivityParams],
 	api.Explain: as[api.ExplainParams], api.Capabilities: as[api.CapabilitiesParams], api.ActivityShow: as[api.RecordParams], api.Check: as[api.CheckParams],
 	api.AccessShow: as[struct{}], api.AccessMatrix: as[api.AccessMatrixParams], api.AccessEdit: as[api.AccessEditParams],
@@ -234,7 +235,11 @@ var commands = map[api.Action][]string{
 	api.Explain: {"explain", "--task", "t", "read"}, api.Capabilities: {"capabilities", "--project", "demo"}, api.ActivityShow: {"activity", "show", "cal_1"}, api.Check: {"check", "--task", "t", "WebFetch"},
 	api.AccessShow: {"access", "show"}, api.AccessMatrix: {"access", "matrix"}, api.AccessEdit: {"access", "set", "w", "x", "read"},
 	api.Status: {"doctor"}, api.RootStatus: {"doctor"},
+	api.Backup: {"backup", newDirectory}, api.RootBackup: {"backup", newDirectory},
 }
+
+// newDirectory stands for a path at which there is nothing yet.
+const newDirectory = "NEW"
 
 // oneDocument fails unless s is exactly one JSON document and a newline.
 func oneDocument(t *testing.T, what, s string) {
@@ -260,12 +265,17 @@ func TestCLI1_OneDocumentWhateverHappens(t *testing.T) {
 	for _, asks := range []api.Action{api.Explain, api.Check} { // else they end with 65, after their document
 		answers[asks] = []string{`{"result":{"allowed":true}}`}
 	}
+	answers[api.Backup], answers[api.RootBackup] = wholeBackup()
 	f, stop, err := serveFake(dir, answers)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer stop()
 	for action, args := range commands {
+		if i := slices.Index(args, newDirectory); i >= 0 {
+			args = slices.Clone(args)
+			args[i] = filepath.Join(t.TempDir(), "backup")
+		}
 		r := postern(t, append([]string{"--json", "--run-dir", dir}, args...)...)
 		if r.status != 0 && args[0] != "doctor" {
 			t.Errorf("%q: status %d: %s", args, r.status, r.err)
@@ -273,6 +283,9 @@ func TestCLI1_OneDocumentWhateverHappens(t *testing.T) {
 		oneDocument(t, fmt.Sprintf("%q", args), r.stdout)
 		if !strings.Contains(f.asked(), `{"action":"`+string(action)+`"`) {
 			t.Errorf("%q did not ask %s", args, action)
+		}
+		if args[0] == "backup" {
+			os.RemoveAll(args[1])
 		}
 		r = postern(t, append([]string{"--json", "--run-dir", filepath.Join(dir, "none")}, args...)...)
 		if want := refusal.ExitUnreachable; r.status != want && args[0] != "doctor" {

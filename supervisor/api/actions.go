@@ -13,6 +13,7 @@ const (
 	ServerList    Action = "server.list"    // None → ServerListResult
 	ServerShow    Action = "server.show"    // Selected → ServerResult
 	RootStatus    Action = "root.status"    // None → RootStatusResult
+	RootBackup    Action = "root.backup"    // None → BackupResult, with BackupPiece events
 	AccessShow    Action = "access.show"    // None → AccessShowResult
 	AccessMatrix  Action = "access.matrix"  // AccessMatrixParams → AccessShowResult
 	AccessEdit    Action = "access.edit"    // AccessEditParams → AccessEditResult
@@ -49,13 +50,14 @@ const (
 	Capabilities      Action = "capabilities"          // CapabilitiesParams → CapabilitiesResult
 	Check             Action = "check"                 // CheckParams → CheckResult
 	ActivityShow      Action = "activity.show"         // RecordParams → RecordResult
+	Backup            Action = "backup"                // None → BackupResult, with BackupPiece events
 	Ps                Action = "ps"                    // ProjectParams → PsResult
 	Activity          Action = "activity"              // ActivityParams → ActivityResult; a follow sends ActivityRow events, an export its lines
 )
 
 var served = map[Action]Socket{
 	AccountAdd: RootSocket, AccountDelete: RootSocket, ProjectAdd: RootSocket, ProjectSet: RootSocket,
-	ServerAdd: RootSocket, ServerUpdate: RootSocket, ServerDelete: RootSocket, ServerList: RootSocket, ServerShow: RootSocket, RootStatus: RootSocket,
+	ServerAdd: RootSocket, ServerUpdate: RootSocket, ServerDelete: RootSocket, ServerList: RootSocket, ServerShow: RootSocket, RootStatus: RootSocket, RootBackup: RootSocket,
 	AccessShow: RootSocket, AccessMatrix: RootSocket, AccessEdit: RootSocket,
 
 	Status: ControlSocket, AccountList: ControlSocket, AccountShow: ControlSocket, AccountSuspend: ControlSocket, AccountActivate: ControlSocket,
@@ -65,7 +67,7 @@ var served = map[Action]Socket{
 	ConnectionAccept: ControlSocket, ConnectionEnable: ControlSocket, ConnectionDisable: ControlSocket,
 	TaskNew: ControlSocket, TaskToken: ControlSocket, TaskList: ControlSocket, TaskShow: ControlSocket, TaskRevoke: ControlSocket,
 	Explain: ControlSocket, Check: ControlSocket, Capabilities: ControlSocket, ActivityShow: ControlSocket,
-	Ps: ControlSocket, Activity: ControlSocket,
+	Backup: ControlSocket, Ps: ControlSocket, Activity: ControlSocket,
 }
 
 // Selected names one thing by id or label.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -38,14 +39,15 @@ type Config struct {
 // the registry only inside do, which runs on the loop.
 type actions struct {
 	Config
-	reg *registry.Registry
+	reg       *registry.Registry
+	backingUp sync.Mutex
 }
 
 // New makes the server of control.sock.
 func New(c Config) *Server {
 	a := &actions{Config: c, reg: c.Gate.Registry()}
 	return &Server{log: c.Log, byUID: map[uint32]int{}, handlers: map[api.Action]handler{
-		api.Status: a.status, api.Ps: a.ps, api.Activity: a.activity,
+		api.Status: a.status, api.Backup: a.backup, api.Ps: a.ps, api.Activity: a.activity,
 		api.AccountList: a.accountList, api.AccountShow: a.accountShow, api.AccountSuspend: a.accountSuspend, api.AccountActivate: a.accountActivate,
 		api.ProjectList: a.projectList, api.ProjectShow: a.projectShow, api.ProjectDelete: a.projectDelete, api.MemberAdd: a.memberAdd, api.MemberRemove: a.memberRemove,
 		api.ServerProbe: a.serverProbe, api.ServerCatalogue: a.serverCatalogue,

@@ -65,6 +65,7 @@ func TestControl1_WhoMayWhat(t *testing.T) {
 		want [7]refusal.Code
 	}{
 		{api.Status, none{}, [7]refusal.Code{ok, ok, ok, ok, ok, ok, ok}},
+		{api.Backup, none{}, [7]refusal.Code{ok, no, no, no, no, no, no}},
 		{api.Ps, none{}, [7]refusal.Code{ok, ok, ok, ok, ok, ok, ok}},
 		{api.Ps, shops, [7]refusal.Code{ok, ok, ok, ok, gone, ok, gone}},
 		{api.Activity, api.ActivityParams{}, [7]refusal.Code{ok, ok, ok, ok, ok, ok, ok}},

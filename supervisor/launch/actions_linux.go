@@ -21,8 +21,8 @@ type request struct {
 	ctx  context.Context
 	peer *peer.Peer
 	api.Request
-	progress func(text string)
-	then     func(l *life) // done with a committed change while no other can happen
+	event func(v any) bool // sends one, and tells whether it was taken
+	then  func(l *life)    // done with a committed change while no other can happen
 }
 
 // version is what the build knows of itself.
@@ -270,7 +270,7 @@ func (s *Supervisor) ingestFor(r request, p api.ServerParams, v *Revision) (warn
 	if p.Package == "" {
 		return checkProgram(nil, v, runs)
 	}
-	r.progress(fmt.Sprintf("copying %q", p.Package))
+	r.event(api.Progress{Text: fmt.Sprintf("copying %q", p.Package)})
 	v.Package, refused = ingest(s.store, p.Package, !r.DryRun, func(tree *os.File) (refused *api.Refusal) {
 		warnings, refused = checkProgram(tree, v, runs)
 		return refused

@@ -73,6 +73,9 @@ func (f *factsFile) peek() (Facts, error) {
 }
 
 func (f *factsFile) read() (Facts, error) {
+	if err := f.whole(); err != nil {
+		return Facts{}, err
+	}
 	fd, err := unix.Openat(int(f.dir.Fd()), factsName, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return Facts{}, &os.PathError{Op: "open", Path: filepath.Join(f.path, factsName), Err: err}

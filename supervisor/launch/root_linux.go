@@ -103,10 +103,9 @@ func (s *Supervisor) serveConn(ctx context.Context, c *net.UnixConn) {
 			return
 		}
 		out := api.Response{ID: req.ID}
-		result, refused := s.handle(ctx, p, req, func(text string) {
-			if raw, err := json.Marshal(api.Progress{Text: text}); err == nil {
-				s.answer(c, api.Response{ID: req.ID, Event: raw})
-			}
+		result, refused := s.handle(ctx, p, req, func(v any) bool {
+			raw, err := api.EncodeValue(v)
+			return err == nil && s.answer(c, api.Response{ID: req.ID, Event: raw})
 		})
 		if refused != nil {
 			out.Refusal = refused
@@ -130,7 +129,7 @@ func (s *Supervisor) answer(c *net.UnixConn, r api.Response) bool {
 }
 
 // handle does one request of uid 0 and of nobody else.
-func (s *Supervisor) handle(ctx context.Context, p *peer.Peer, req api.Request, progress func(string)) (any, *api.Refusal) {
+func (s *Supervisor) handle(ctx context.Context, p *peer.Peer, req api.Request, event func(any) bool) (any, *api.Refusal) {
 	switch {
 	case p.UID != 0:
 		return nil, api.Refuse(refusal.NotPermitted, "This socket is uid 0's; you are uid %d.", p.UID)
@@ -139,7 +138,7 @@ func (s *Supervisor) handle(ctx context.Context, p *peer.Peer, req api.Request, 
 	case api.ServedBy(req.Action) != api.RootSocket:
 		return nil, api.Refuse(refusal.BadRequest, "%.64q is not served here.", req.Action)
 	}
-	r := request{ctx: ctx, peer: p, Request: req, progress: progress}
+	r := request{ctx: ctx, peer: p, Request: req, event: event}
 	switch req.Action {
 	case api.AccountAdd:
 		return s.accountAdd(r)
@@ -163,6 +162,8 @@ func (s *Supervisor) handle(ctx context.Context, p *peer.Peer, req api.Request, 
 		return s.accessMatrix(r)
 	case api.AccessEdit:
 		return s.accessEdit(r)
+	case api.RootBackup:
+		return s.rootBackup(r)
 	case api.RootStatus:
 		return s.rootStatus(r)
 	}

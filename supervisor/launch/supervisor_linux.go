@@ -133,6 +133,9 @@ func open(cfg Config) (s *Supervisor, undo func(), err error) {
 		return nil, undo, err
 	}
 	stack = append(stack, s.audit.Close)
+	if err := s.recordRestore(); err != nil {
+		return nil, undo, err
+	}
 	s.access = readAccess(cfg.Access, time.Now())
 	if s.access.Error != "" {
 		cfg.Log.Error("the access policy cannot be read, and whom it governs is denied", keyError, s.access.Error)
