@@ -141,6 +141,9 @@ func run(calls, turns, launches int, only string) (err error) {
 	ways = append(ways, others...)
 	direct := ways[0]
 	ways = slices.DeleteFunc(ways, func(w *way) bool { return w != direct && !strings.Contains(w.name, only) })
+	if err := atRest(r, project, "after one call"); err != nil {
+		return err
+	}
 	var floor, paused []time.Duration
 	for t := range turns {
 		fmt.Fprintf(os.Stderr, "turn %d of %d\n", t+1, turns)
@@ -163,10 +166,13 @@ func run(calls, turns, launches int, only string) (err error) {
 	if launches == 0 {
 		return nil
 	}
-	if err := atRest(r, project); err != nil {
+	if err := atRest(r, project, "after the calls above"); err != nil {
 		return err
 	}
 	if err := jailTable(repo, launches); err != nil {
+		return err
+	}
+	if err := lapsTable(repo, launches); err != nil {
 		return err
 	}
 	return decisionTable(repo)
@@ -177,7 +183,7 @@ func jailsAlone(launches int) error {
 	if err != nil {
 		return err
 	}
-	return jailTable(repo, launches)
+	return errors.Join(jailTable(repo, launches), lapsTable(repo, launches))
 }
 
 func median(d []time.Duration) time.Duration {
@@ -225,6 +231,18 @@ func middle(s []sample) sample {
 		p99:  time.Duration(pick(func(x sample) float64 { return float64(x.p99) })),
 		rate: pick(func(x sample) float64 { return x.rate }),
 	}
+}
+
+// lapsTable prints what each part of a launch takes, in a build for measuring.
+func lapsTable(repo string, launches int) error {
+	c := exec.Command("go", "test", "-tags", "laps", "-run", "^$", "-bench", "Laps", "-benchtime", fmt.Sprint(launches, "x"), "./jail")
+	c.Dir = repo
+	out, err := c.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("laps: %w\n%s", err, out)
+	}
+	fmt.Printf("\nwhat each part of a launch takes (docs/performance.md)\n%s", out)
+	return nil
 }
 
 // decisionTable runs the decision's own benchmarks, and prints their figures.

@@ -16,7 +16,7 @@ import (
 const restWait = 2 * time.Second
 
 // atRest prints what a project's bridge holds when nobody is connected.
-func atRest(r *rig.Rig, project string) error {
+func atRest(r *rig.Rig, project, when string) error {
 	c, err := dial(r, project)
 	if err != nil {
 		return err
@@ -39,8 +39,8 @@ func atRest(r *rig.Rig, project string) error {
 		if err != nil {
 			return err
 		}
-		fmt.Printf("\na bridge at rest, the only one here: PSS %d KiB, of it anonymous %d, its own pages %d\n",
-			held["Pss"], held["Pss_Anon"], held["Private_Clean"]+held["Private_Dirty"])
+		fmt.Printf("\na bridge at rest %s, the only one here: PSS %d KiB, of it anonymous %d, its own pages %d\n",
+			when, held["Pss"], held["Pss_Anon"], held["Private_Clean"]+held["Private_Dirty"])
 		return nil
 	}
 	return errors.New("no bridge is alive after its session")
