@@ -71,8 +71,19 @@ func (b *build) hide() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return err
 	}
-	// What the launcher leaked into this process ends at exec, whatever the
-	// later steps do.
+	// What the launcher leaked into this process and did not name ends here: a reaper
+	// would hold it, and what is kept high would have to go above it. What it named
+	// ends at exec, whatever the later steps do.
+	named := max(spec.FailureFD, b.doc.WorkspaceFD, b.doc.PackageFD, b.doc.ProgramFD)
+	for _, fd := range b.doc.ExtraFDs {
+		named = max(named, fd)
+	}
+	if named >= highFD {
+		return fmt.Errorf("descriptor %d: at most %d", named, highFD-1)
+	}
+	if err := unix.CloseRange(uint(named+1), ^uint(0)>>1, 0); err != nil {
+		return fmt.Errorf("close_range: %w", err)
+	}
 	if err := unix.CloseRange(3, ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmt.Errorf("close_range: %w", err)
 	}
