@@ -23,7 +23,7 @@ func (g *gate) Write(b []byte) (int, error) {
 	return g.got.Write(b)
 }
 
-func TestSink1_Sink2_AReaderThatStopsHoldsNobodyUp(t *testing.T) {
+func TestSink1_Sink2_C127_AReaderThatStopsHoldsNobodyUp(t *testing.T) {
 	g := &gate{let: make(chan struct{})}
 	s := New(g)
 	line := strings.Repeat("x", 1023) + "\n"
