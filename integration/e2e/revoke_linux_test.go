@@ -13,7 +13,7 @@ import (
 // again. A call that was sent after a revocation had returned, and was answered
 // before the next grant began, must have been refused; and the server must not
 // have received it.
-func TestNoCallSucceedsAfterARevocationReturned(t *testing.T) {
+func TestA2_C086_NoCallSucceedsAfterARevocationReturned(t *testing.T) {
 	const callers, rounds = 16, 25
 	w := newWorld(t)
 	tok, _ := w.token(w.a, runtimeUID, "--binds", itoa(callers))

@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -8,6 +9,7 @@ import (
 	"postern/ids"
 	"postern/policy"
 	"postern/refusal"
+	"postern/supervisor/registry"
 	"postern/supervisor/store"
 )
 
@@ -26,6 +28,34 @@ func BenchmarkAdmit(b *testing.B) {
 			}
 		}
 	})
+	// The same of a principal with a ceiling in a mode with lists, beside so many grants of
+	// other connections.
+	for _, grants := range []int{10, 1_000, 100_000} {
+		b.Run(fmt.Sprintf("decision with ceiling and mode, %d grants", grants), func(b *testing.B) {
+			w := memoryWorld(b)
+			for c, left := 0, grants; left > 0; c++ {
+				n := min(left, 1000)
+				left -= n
+				row := store.Connection{ID: id[ids.Connection](1000 + c), Project: id[ids.Project](shop), Server: id[ids.Server](10 + c), Accepted: id1, Enabled: true, Credential: registry.Keyless}
+				change := registry.Change{Put: []store.Row{row}}
+				for i := range n {
+					tool := fmt.Sprintf("tool_%d_%d", c, i)
+					change.Put = append(change.Put, store.Grant{ID: id[ids.Grant](100_000 + c*1000 + i), Project: row.Project, Connection: row.ID, Tool: tool, Served: tool})
+				}
+				w.reg().Apply(change)
+			}
+			w.write(two("{level: read}", "{level: full}"))
+			at := w.session(w.taskFor(contact, "search"))
+			s := w.g.sessions[at.ses]
+			b.ReportAllocs()
+			for b.Loop() {
+				w.g.question(s, w.conn, "read_rows", id1)
+				if v := policy.Decide(&w.g.facts); !v.Allow {
+					b.Fatal(v)
+				}
+			}
+		})
+	}
 	run := func(b *testing.B, w *world, each int) {
 		adm := m(w)
 		var calls []ids.Call
