@@ -136,6 +136,7 @@ func (b *Bridge) newInstance(m wire.Started, fds []int) *instance {
 	}
 	in.srv = upstream.New(upstream.Config{
 		Stdin: fds[0], Stdout: fds[1], Stderr: fds[2], Version: b.cfg.Version, Lines: b.answers,
+		Bounds: upstream.Bounds{Line: int(m.Bounds.Line), Depth: m.Bounds.Depth, Blocks: m.Bounds.Blocks, Stderr: int(m.Bounds.Stderr), Pages: m.Bounds.Pages},
 		Changed: func() {
 			select {
 			case in.again <- struct{}{}:

@@ -129,6 +129,16 @@ func (d *decoder) decode(raw []byte) spec.Profile {
 		"idle":          {d.duration(&p.Idle), true},
 		"stop_grace":    {d.duration(&p.StopGrace), true},
 		"start_timeout": {d.duration(&p.StartTimeout), true},
+		"mcp": {d.within(fields{
+			"call_time": {d.duration(&p.MCP.CallTime), false},
+			"call_most": {d.duration(&p.MCP.CallMost), false},
+			"calls":     {d.integer(&p.MCP.Calls), false},
+			"line":      {d.bytes(&p.MCP.Line), false},
+			"depth":     {d.integer(&p.MCP.Depth), false},
+			"blocks":    {d.integer(&p.MCP.Blocks), false},
+			"stderr":    {d.bytes(&p.MCP.Stderr), false},
+			"pages":     {d.integer(&p.MCP.Pages), false},
+		}), false},
 	})
 	return p
 }

@@ -47,7 +47,7 @@ func (p *Parser) ReadAnswer(line []byte) (*Answer, error) {
 		return nil, ErrNoise
 	}
 	a := &Answer{}
-	if depth(line) != nil || !utf8.Valid(line) {
+	if depth(line, p.most()) != nil || !utf8.Valid(line) {
 		a.ID = Value(idAtEdge(line, line))
 		return a, ErrAnswer
 	}
@@ -106,6 +106,41 @@ func (p *Parser) ReadAnswer(line []byte) (*Answer, error) {
 		return a, ErrAnswer
 	}
 	return a, nil
+}
+
+func (p *Parser) most() int {
+	if p.Depth > 0 && p.Depth < MaxDepth {
+		return p.Depth
+	}
+	return MaxDepth
+}
+
+// Blocks counts the blocks of a result's content.
+func (a *Answer) Blocks() int {
+	raw := Find(a.Members, "content")
+	if raw.Kind() != '[' {
+		return 0
+	}
+	n, deep, inString := 0, 0, false
+	for i := 0; i < len(raw); i++ {
+		switch c := raw[i]; {
+		case inString:
+			if c == '\\' {
+				i++
+			} else if c == '"' {
+				inString = false
+			}
+		case c == '"':
+			inString = true
+		case c == '{' || c == '[':
+			if deep++; deep == 2 {
+				n++
+			}
+		case c == '}' || c == ']':
+			deep--
+		}
+	}
+	return n
 }
 
 // result reads the result's members in passing, so that a large one is scanned once.

@@ -33,6 +33,7 @@ const (
 	MaxID        = 512       // bytes of a request id as written
 	MaxTools     = 2000      // tools of one server
 	MaxPages     = 100       // pages of one server's list
+	MaxBlocks    = 65536     // blocks of content in one result
 	MaxToolBytes = 256 << 10 // bytes of one raw tool definition
 	MaxToolName  = 128       // bytes of an upstream's tool name
 	MaxPageTools = 500       // tools on one page that we serve

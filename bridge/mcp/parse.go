@@ -85,6 +85,8 @@ func TooLong() *Fault {
 
 // Parser parses the lines of one runtime. The zero value is ready.
 type Parser struct {
+	Depth int // of nested values in an answer, where it is less than MaxDepth; 0 for none
+
 	dec jsontext.Decoder
 	buf bytes.Buffer
 }
@@ -98,7 +100,7 @@ func (p *Parser) Parse(line []byte) (*Message, *Fault) {
 	// Inside a JSON string a raw carriage return is an error, so each one left
 	// after this loop would have been white space: mcp-2.
 	spaces(line)
-	if f := depth(line); f != nil {
+	if f := depth(line, MaxDepth); f != nil {
 		return nil, f
 	}
 	m, f := p.parse(line)
@@ -125,7 +127,7 @@ func spaces(line []byte) {
 
 // depth refuses nesting before any recursive parser sees it. On text that is not
 // JSON its count means nothing, and the parser refuses that text anyway.
-func depth(line []byte) *Fault {
+func depth(line []byte, most int) *Fault {
 	n, inString := 0, false
 	for i := 0; i < len(line); i++ {
 		switch c := line[i]; {
@@ -138,8 +140,8 @@ func depth(line []byte) *Fault {
 		case c == '"':
 			inString = true
 		case c == '{' || c == '[':
-			if n++; n > MaxDepth {
-				return fault(CodeInvalidRequest, refusal.TooLarge, "values may be nested %d deep", MaxDepth)
+			if n++; n > most {
+				return fault(CodeInvalidRequest, refusal.TooLarge, "values may be nested %d deep", most)
 			}
 		case c == '}' || c == ']':
 			n--

@@ -235,7 +235,8 @@ func (s *Server) Elements(deadline time.Time, l mcp.List) ([]mcp.Value, error) {
 	var all []mcp.Value
 	seen := map[string]bool{}
 	size, cursor := 0, ""
-	for range mcp.MaxPages {
+	pages := or(s.cfg.Bounds.Pages, mcp.MaxPages)
+	for range pages {
 		a, err := s.Ask(deadline, l.Method, mcp.Cursor(cursor))
 		if err != nil {
 			return nil, err
@@ -259,5 +260,5 @@ func (s *Server) Elements(deadline time.Time, l mcp.List) ([]mcp.Value, error) {
 		}
 		seen[page.Next], cursor = true, page.Next
 	}
-	return nil, fmt.Errorf("%s: more than %d pages", l.Method, mcp.MaxPages)
+	return nil, fmt.Errorf("%s: more than %d pages", l.Method, pages)
 }

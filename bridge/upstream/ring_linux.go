@@ -12,6 +12,7 @@ const MaxStderr = 16 << 10
 // ring keeps the last MaxStderr bytes. Reading always goes on, so that a server that
 // writes much never stops in its own write.
 type ring struct {
+	most int
 	mu   sync.Mutex
 	last []byte
 }
@@ -29,7 +30,7 @@ func (r *ring) fill(fd int) {
 		}
 		r.mu.Lock()
 		r.last = append(r.last, buf[:n]...)
-		if over := len(r.last) - MaxStderr; over > 0 {
+		if over := len(r.last) - r.most; over > 0 {
 			r.last = append(r.last[:0], r.last[over:]...)
 		}
 		r.mu.Unlock()

@@ -63,7 +63,26 @@ type Config struct {
 	Note                  func(*mcp.Answer)                // any other notification that may be for somebody; valid during the call only, must not wait
 	Asked                 func(*mcp.Answer) (bool, string) // the server asks the user; tells whether it will be answered by Reply, or why not; must not wait; may be nil
 	Ended                 func()                           // no call can be made any more; told before the calls in flight are ended; may be nil
-	Lines                 *stream.Budget                   // for its long lines, with other servers; may be nil
+	Bounds                Bounds
+	Lines                 *stream.Budget // for its long lines, with other servers; may be nil
+}
+
+// Bounds are those of one server; 0 is the bound named beside it, and Line and Depth
+// only narrow it.
+type Bounds struct {
+	Line   int // mcp.MaxLine
+	Depth  int // mcp.MaxDepth
+	Blocks int // mcp.MaxBlocks
+	Stderr int // MaxStderr
+	Pages  int // mcp.MaxPages
+}
+
+// or returns the bound, or what holds without one.
+func or(bound, otherwise int) int {
+	if bound > 0 {
+		return bound
+	}
+	return otherwise
 }
 
 // Counts is what was seen beside answers.
@@ -100,7 +119,8 @@ func New(cfg Config) *Server {
 	return &Server{
 		cfg:     cfg,
 		peer:    mcp.Peer{Version: cfg.Version},
-		in:      stream.NewInput(cfg.Stdout, -1, -1, mcp.MaxLine, nil, cfg.Lines),
+		in:      stream.NewInput(cfg.Stdout, -1, -1, min(or(cfg.Bounds.Line, mcp.MaxLine), mcp.MaxLine), nil, cfg.Lines),
+		stderr:  ring{most: or(cfg.Bounds.Stderr, MaxStderr)},
 		out:     stream.NewOutput(cfg.Stdin, -1, nil), // what calls hold is bounded by who makes them
 		pending: map[int64]flight{},
 		lost:    map[int64]Call{},
@@ -271,7 +291,8 @@ func (s *Server) take(id int64) (Call, bool) {
 }
 
 func (s *Server) read() error {
-	var p mcp.Parser
+	p := mcp.Parser{Depth: s.cfg.Bounds.Depth}
+	blocks := or(s.cfg.Bounds.Blocks, mcp.MaxBlocks)
 	for {
 		line, err := s.in.Next()
 		if err == stream.ErrTooLong || err == stream.ErrCrowded {
@@ -289,6 +310,8 @@ func (s *Server) read() error {
 			s.counts.noise.Add(1)
 		case err != nil:
 			s.fail(*a, len(line), ErrAnswer)
+		case a.Kind == mcp.Response && a.Blocks() > blocks:
+			s.fail(*a, len(line), ErrTooLong)
 		case a.Kind == mcp.Response:
 			s.answer(a, len(line))
 		case a.Kind == mcp.Notification:

@@ -28,7 +28,9 @@ type peer struct {
 	change chan struct{}
 }
 
-func newPeer(t *testing.T) *peer {
+func newPeer(t *testing.T) *peer { t.Helper(); return boundPeer(t, Bounds{}) }
+
+func boundPeer(t *testing.T, bounds Bounds) *peer {
 	t.Helper()
 	var in, out, errs [2]int
 	for _, p := range []*[2]int{&in, &out, &errs} {
@@ -39,7 +41,7 @@ func newPeer(t *testing.T) *peer {
 	p := &peer{t: t, done: make(chan error, 1), change: make(chan struct{}, 16)}
 	p.stdin, p.out, p.errs = os.NewFile(uintptr(in[0]), ""), os.NewFile(uintptr(out[1]), ""), os.NewFile(uintptr(errs[1]), "")
 	p.in = bufio.NewReader(p.stdin)
-	p.s = New(Config{Stdin: in[1], Stdout: out[0], Stderr: errs[0], Version: "test", Changed: func() { p.change <- struct{}{} }})
+	p.s = New(Config{Stdin: in[1], Stdout: out[0], Stderr: errs[0], Version: "test", Bounds: bounds, Changed: func() { p.change <- struct{}{} }})
 	go func() { p.done <- p.s.Run() }()
 	t.Cleanup(func() {
 		_ = p.out.Close()
@@ -249,4 +251,91 @@ func TestCancel_WithdrawsWhatTheServerCouldNotSee(t *testing.T) {
 	}
 	p.hears(strings.TrimSuffix(string(big), "\n"))
 	p.hears(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1,"reason":"why"}}`)
+}
+
+// Each bound, below, at and above: what reaches it ends its own call, and the next one
+// is answered.
+func TestUpstream4_BoundsOfAProfile(t *testing.T) {
+	line := func(n int) func(int64) string {
+		return func(id int64) string {
+			head, tail := fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"result":{"s":"`, id), `"}}`
+			return head + strings.Repeat("x", n-len(head)-len(tail)) + tail
+		}
+	}
+	depth := func(n int) func(int64) string { // the envelope and the result are two
+		return func(id int64) string {
+			return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"result":{"d":%s%s}}`, id, strings.Repeat("[", n-2), strings.Repeat("]", n-2))
+		}
+	}
+	blocks := func(n int) func(int64) string {
+		return func(id int64) string {
+			return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"result":{"content":[%s],"x":[{},{},{},{}]}}`, id, strings.TrimSuffix(strings.Repeat(`{"type":"text","text":"[{\"","a":[{}]},`, n), ","))
+		}
+	}
+	for _, c := range []struct {
+		says   string
+		bounds Bounds
+		answer func(int) func(int64) string
+		at     int
+		want   error
+	}{
+		{"line", Bounds{Line: 5000}, line, 5000, ErrTooLong},
+		{"depth", Bounds{Depth: 9}, depth, 9, ErrAnswer},
+		{"blocks", Bounds{Blocks: 3}, blocks, 3, ErrTooLong},
+	} {
+		t.Run(c.says, func(t *testing.T) {
+			p := boundPeer(t, c.bounds)
+			for n := c.at - 1; n <= c.at+1; n++ {
+				id, call := p.call()
+				p.say("%s", c.answer(n)(id))
+				switch got := <-call.told; {
+				case n <= c.at && !strings.Contains(got, `"result"`):
+					t.Errorf("%d: told %.200q", n, got)
+				case n > c.at && got != c.want.Error():
+					t.Errorf("%d: told %.200q, want %q", n, got, c.want)
+				}
+			}
+			id, call := p.call()
+			p.say(result, id, 7)
+			call.want(t, told(7))
+		})
+	}
+	t.Run("stderr", func(t *testing.T) {
+		p := boundPeer(t, Bounds{Stderr: 2000})
+		fmt.Fprint(p.errs, "first", strings.Repeat("y", 1995))
+		for end := time.Now().Add(patience); len(p.s.Stderr()) < 2000 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		}
+		if got := string(p.s.Stderr()); len(got) != 2000 || !strings.HasPrefix(got, "first") {
+			t.Errorf("%d bytes are kept at the bound", len(got))
+		}
+		fmt.Fprint(p.errs, "z")
+		for end := time.Now().Add(patience); !strings.HasSuffix(string(p.s.Stderr()), "z") && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		}
+		if got := string(p.s.Stderr()); len(got) != 2000 || !strings.HasPrefix(got, "irst") {
+			t.Errorf("%d bytes are kept above it: %.10q", len(got), got)
+		}
+	})
+	for pages := 1; pages <= 3; pages++ {
+		t.Run(fmt.Sprint(pages, " pages"), func(t *testing.T) {
+			p := boundPeer(t, Bounds{Pages: 2})
+			done := make(chan error, 1)
+			go func() {
+				_, err := p.s.Elements(time.Now().Add(patience), mcp.Tools)
+				done <- err
+			}()
+			for n := 1; n <= min(pages, 2); n++ {
+				if _, err := p.in.ReadString('\n'); err != nil {
+					t.Fatal(err)
+				}
+				next := ""
+				if n < pages {
+					next = fmt.Sprintf(`,"nextCursor":"%d"`, n)
+				}
+				p.say(`{"jsonrpc":"2.0","id":%d,"result":{"tools":[]%s}}`, n, next)
+			}
+			if err := <-done; (err != nil) != (pages > 2) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
 }

@@ -215,6 +215,15 @@ type (
 		Revision   ids.Revision   `json:"revision"`
 		StartMs    int64          `json:"start_ms"`      // bound of handshake and listing
 		Era        string         `json:"era,omitempty"` // what the revision spoke before: legacy, modern; empty where it is not known
+		Bounds     Bounds         `json:"bounds,omitzero"`
+	}
+	// Bounds are what an instance's profile sets; 0 is the bridge's own bound.
+	Bounds struct {
+		Line   int64 `json:"line,omitzero"`   // bytes of one answer
+		Depth  int   `json:"depth,omitzero"`  // of nested values in an answer
+		Blocks int   `json:"blocks,omitzero"` // of content in one result
+		Stderr int64 `json:"stderr,omitzero"` // bytes that are kept
+		Pages  int   `json:"pages,omitzero"`  // of one list
 	}
 	// NotStarted answers Start.
 	NotStarted struct {

@@ -82,6 +82,22 @@ type Profile struct {
 	Idle         time.Duration `json:"idle"`
 	StopGrace    time.Duration `json:"stop_grace"`
 	StartTimeout time.Duration `json:"start_timeout"`
+
+	// MCP bounds what Postern's bridge takes from the program. The jail itself uses
+	// none of it. Zero is Postern's own bound.
+	MCP MCP `json:"mcp,omitzero"`
+}
+
+// MCP are the bounds of one tool server's messages and calls.
+type MCP struct {
+	CallTime time.Duration `json:"call_time,omitzero"` // of a call without a sign of life
+	CallMost time.Duration `json:"call_most,omitzero"` // of a call with all its progress and questions
+	Calls    int           `json:"calls,omitzero"`     // in flight at one time
+	Line     int64         `json:"line,omitzero"`      // bytes of one answer
+	Depth    int           `json:"depth,omitzero"`     // of nested values in an answer
+	Blocks   int           `json:"blocks,omitzero"`    // of content in one result
+	Stderr   int64         `json:"stderr,omitzero"`    // bytes that are kept, the last ones
+	Pages    int           `json:"pages,omitzero"`     // of one of its lists
 }
 
 // Bind is one read-only piece of the host.

@@ -154,6 +154,24 @@ func (p Profile) Validate() []Mistake {
 			bad(d.field, "want a positive duration")
 		}
 	}
+	for _, b := range []struct {
+		field              string
+		value, least, most int64
+		want               string
+	}{
+		{"mcp.call_time", int64(p.MCP.CallTime), int64(time.Second), int64(time.Hour), "want 1s to 1h"},
+		{"mcp.call_most", int64(p.MCP.CallMost), int64(time.Second), int64(24 * time.Hour), "want 1s to 24h"},
+		{"mcp.calls", int64(p.MCP.Calls), 1, 256, "want 1 to 256"},
+		{"mcp.line", p.MCP.Line, 4 << 10, 16 << 20, "want 4KiB to 16MiB"},
+		{"mcp.depth", int64(p.MCP.Depth), 8, 512, "want 8 to 512"},
+		{"mcp.blocks", int64(p.MCP.Blocks), 1, 65536, "want 1 to 65536"},
+		{"mcp.stderr", p.MCP.Stderr, 1 << 10, 256 << 10, "want 1KiB to 256KiB"},
+		{"mcp.pages", int64(p.MCP.Pages), 1, 1000, "want 1 to 1000"},
+	} {
+		if b.value != 0 && (b.value < b.least || b.value > b.most) {
+			bad(b.field, "%s", b.want)
+		}
+	}
 	return found
 }
 

@@ -48,7 +48,7 @@ func (g *Gate) question(s *session, conn ids.Connection, tool string, running id
 	g.compose(s, task, &k, tool)
 	f.Paths = policy.PathsInside // where the tool has any, paths judges them
 	f.Limits = policy.WithinLimits
-	if s.open >= MaxPerSession || g.perPlace[placeKey{s.set, at}] >= MaxPerConnection {
+	if s.open >= MaxPerSession || g.perPlace[placeKey{s.set, at}] >= callsOf(k.Revision) {
 		f.Limits = policy.TooManyCalls
 	}
 	return k
@@ -107,7 +107,7 @@ func (g *Gate) Admit(set Set, m wire.Admit, running ids.Revision, seen Seen) Dec
 	if limit <= 0 {
 		limit = DefaultCall
 	}
-	c := &call{rec: g.record(&k, conn, tool, m.RequestID, m.Digest, m.Size, ""), session: s, set: set, place: g.placeOf(s, conn), jail: m.Instance, deadline: now.Add(limit), limit: limit, most: now.Add(max(limit, MaxCall))}
+	c := &call{rec: g.record(&k, conn, tool, m.RequestID, m.Digest, m.Size, ""), session: s, set: set, place: g.placeOf(s, conn), jail: m.Instance, deadline: now.Add(limit), limit: limit, most: now.Add(mostOf(k.Revision, limit))}
 	continues(&c.rec, m.Continues)
 	g.sign(s, &c.rec)
 	c.rec.ID = ids.New[ids.Call](now, g.rand())
@@ -117,6 +117,31 @@ func (g *Gate) Admit(set Set, m wire.Admit, running ids.Revision, seen Seen) Dec
 	g.admitted = append(g.admitted, c)
 	g.ledger.Admit(&c.rec)
 	return Decision{Call: c.rec.ID, Limit: limit}
+}
+
+// mostOf is how long a call may take with all its progress and all its questions.
+func mostOf(r *registry.RootRevision, limit time.Duration) time.Duration {
+	if r.CallMost > 0 {
+		return max(limit, r.CallMost)
+	}
+	return max(limit, MaxCall)
+}
+
+// callsOf is how many calls one instance of a revision may have open.
+func callsOf(r *registry.RootRevision) int {
+	if r != nil && r.Calls > 0 {
+		return min(r.Calls, MaxPerConnection)
+	}
+	return MaxPerConnection
+}
+
+// Bounds are what the profile of a server's revision sets for its bridge.
+func (g *Gate) Bounds(s ids.Server, rev ids.Revision) wire.Bounds {
+	r := g.reg.Root().Servers[s].Revisions[rev]
+	if r == nil {
+		return wire.Bounds{}
+	}
+	return wire.Bounds{Line: r.Line, Depth: r.Depth, Blocks: r.Blocks, Stderr: r.Stderr, Pages: r.Pages}
 }
 
 // Plan is how a tool server is to be started.

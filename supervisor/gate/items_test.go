@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+	"time"
 
 	"postern/bridge/wire"
 	"postern/ids"
 	"postern/item"
 	"postern/refusal"
+	"postern/supervisor/registry"
 )
 
 // offer probes the files server anew with prompts, and grants items of it to shop.
@@ -132,5 +134,32 @@ func TestARetryIsLinkedToTheCallThatAsked(t *testing.T) {
 	}
 	if r := w.record(first); strings.Contains(r.Policy, "continues=") {
 		t.Errorf("the first says %q", r.Policy)
+	}
+}
+
+func TestAProfileBoundsTheCallsOfItsServer(t *testing.T) {
+	w := newWorld(t)
+	w.root(func(r *registry.Root) {
+		rev := r.Servers[id[ids.Server](files)].Revisions[id[ids.Revision](files)]
+		rev.Calls, rev.Call, rev.CallMost, rev.Line, rev.Blocks = 2, 10*time.Second, 20*time.Second, 5000, 3
+	})
+	first := w.admitted("below the bound", w.call())
+	w.admitted("at the bound", w.call())
+	if d := w.call(); d.Code != refusal.LimitCalls {
+		t.Errorf("above the bound: %q", string(d.Code))
+	}
+	w.now = w.now.Add(9 * time.Second)
+	if err := w.g.Alive(shopSet, wire.Alive{Call: first, Waits: true}); err != nil {
+		t.Fatal(err)
+	}
+	w.now = w.now.Add(11 * time.Second)
+	if late := w.g.Late(w.now); len(late) != 2 {
+		t.Errorf("%d calls are late at the most", len(late))
+	}
+	if b := w.g.Bounds(id[ids.Server](files), id[ids.Revision](files)); b.Line != 5000 || b.Blocks != 3 || b.Pages != 0 {
+		t.Errorf("%+v", b)
+	}
+	if b := w.g.Bounds(id[ids.Server](files), "rev_none"); b != (wire.Bounds{}) {
+		t.Errorf("an unknown revision: %+v", b)
 	}
 }

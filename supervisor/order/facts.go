@@ -91,6 +91,13 @@ type Revision struct {
 	StartMs    int64               `json:"start_ms"` // limit of start, handshake and listing
 	IdleMs     int64               `json:"idle_ms"`
 	StopMs     int64               `json:"stop_ms"`
+	CallMostMs int64               `json:"call_most_ms,omitzero"` // with all its progress; 0: the authority's own bound
+	Calls      int                 `json:"calls,omitzero"`        // in flight at one instance; 0 as above
+	Line       int64               `json:"line,omitzero"`         // these are the bridge's; 0 as above
+	Depth      int                 `json:"depth,omitzero"`
+	Blocks     int                 `json:"blocks,omitzero"`
+	Stderr     int64               `json:"stderr,omitzero"`
+	Pages      int                 `json:"pages,omitzero"`
 }
 
 // Host is a program that may create tasks.

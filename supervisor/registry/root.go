@@ -86,6 +86,14 @@ type RootRevision struct {
 	Start    time.Duration
 	Idle     time.Duration
 	Stop     time.Duration
+	// Bounds that its profile sets; 0 is Postern's own.
+	CallMost time.Duration // of a call with all its progress
+	Calls    int           // in flight at one instance
+	Line     int64
+	Depth    int
+	Blocks   int
+	Stderr   int64
+	Pages    int
 }
 
 // RootHost is a program that may create tasks for others.

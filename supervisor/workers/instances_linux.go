@@ -107,7 +107,7 @@ func (w *Workers) serverLaunched(inst *instance, startMs int64, m order.Down, fd
 	}
 	inst.state, inst.since = instListing, time.Now()
 	inst.waiting = nil
-	w.tell(inst.set, wire.Started{Connection: inst.at.Conn, Slot: w.gate.Slot(inst.at), Instance: inst.jail, Revision: inst.revision, StartMs: startMs, Era: w.eras[inst.revision]}, fds...)
+	w.tell(inst.set, wire.Started{Connection: inst.at.Conn, Slot: w.gate.Slot(inst.at), Instance: inst.jail, Revision: inst.revision, StartMs: startMs, Era: w.eras[inst.revision], Bounds: w.gate.Bounds(inst.server, inst.revision)}, fds...)
 }
 
 // catalogue collects the parts of what an instance lists. When they are whole the

@@ -105,7 +105,7 @@ func (p *probe) launched(w *Workers, m order.Down, fds []int) {
 // begin hands the server to the bridge. Where it has ended already its pipes are
 // closed, and the bridge says so in its one catalogue.
 func (p *probe) begin(w *Workers, s *set) {
-	w.tell(s, wire.Started{Connection: p.inst.at.Conn, Instance: p.jail, Revision: p.inst.revision, StartMs: p.startMs, Era: w.eras[p.inst.revision]}, p.fds...)
+	w.tell(s, wire.Started{Connection: p.inst.at.Conn, Instance: p.jail, Revision: p.inst.revision, StartMs: p.startMs, Era: w.eras[p.inst.revision], Bounds: w.gate.Bounds(p.inst.server, p.inst.revision)}, p.fds...)
 	closeAll(p.fds)
 	p.fds = nil
 }
