@@ -272,6 +272,7 @@ func (c *call) overLocked() (before []ids.Call) {
 	if c.timer != nil {
 		c.timer.Stop()
 	}
+	c.line, c.source = nil, nil // a server may be long in answering what was given up
 	c.s.dropHandleLocked(c.handle)
 	if c.prev != nil && c.prev.phase == running {
 		before = append(c.prev.overLocked(), c.prev.call)

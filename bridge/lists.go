@@ -16,6 +16,7 @@ import (
 const (
 	ListPatience = time.Second // one list waits so long for all servers together
 	ListFresh    = time.Second // so long the same list is not asked for again
+	MaxOffered   = 2 << 20     // bytes of one server's resources; of more, none is listed
 )
 
 // lists are those that a runtime may ask for.
@@ -155,10 +156,24 @@ func (b *Bridge) elements(in *instance, what mcp.List) []mcp.Value {
 		in.lists[what.Method] = f
 		b.run.Go(func() {
 			all, _ := in.srv.Elements(time.Now().Add(in.bound), what) // one without the list has an empty one
+			size := 0
+			for _, v := range all {
+				size += len(v)
+			}
+			if size > MaxOffered {
+				all = nil
+			}
 			b.mu.Lock()
 			f.all, f.at = all, time.Now()
 			b.mu.Unlock()
 			close(f.done)
+			time.AfterFunc(ListFresh, func() { // it is not kept longer than it is good for
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				if in.lists[what.Method] == f {
+					delete(in.lists, what.Method)
+				}
+			})
 		})
 	}
 	b.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 
 // Bounds of what servers ask users.
 const (
-	MaxOpenQuestions = 16              // of one session
+	MaxOpenQuestions = 8               // of one session
 	MaxRounds        = 8               // of one call, with a server that ends its answer by a question
 	MaxSource        = 256 << 10       // bytes of a request that may have to be made again for a legacy runtime
 	AskWait          = 5 * time.Minute // for a user to answer
@@ -48,7 +48,8 @@ type handle struct {
 	held  *call     // at a legacy server, which waits
 	asked mcp.Value // and the id under which it asked
 
-	state mcp.Value // what a modern server wants to be brought back
+	state  mcp.Value // what a modern server wants to be brought back
+	source []byte    // a legacy runtime's request, which is made again
 }
 
 // newHandleLocked keeps h under a fresh name; "" where too many questions are open.
@@ -130,13 +131,14 @@ func (c *call) abandonQuestion() {
 func (c *call) goOn(held *call) {
 	c.s.b.mu.Lock()
 	held.question, held.handle = nil, ""
+	line := c.line
 	c.s.b.mu.Unlock()
 	if !c.in.srv.Heir(c.number, c) {
 		c.Answer(nil, 0, upstream.ErrExited)
 		return
 	}
 	c.tellAlive(false)
-	c.in.srv.Reply(c.line)
+	c.in.srv.Reply(line)
 	c.stopIfLate()
 }
 
@@ -217,7 +219,7 @@ func (c *call) goesOn(a *mcp.Answer, size int) bool {
 		b.mu.Unlock()
 		return false
 	}
-	h.first = c.firstLocked()
+	h.first, h.source = c.firstLocked(), c.source
 	var name string
 	if c.peer.Modern {
 		if name = c.s.newHandleLocked(h); name == "" {
@@ -257,7 +259,7 @@ func (c *call) askHere(h *handle) {
 	b := c.s.b
 	next := &call{s: c.s, live: c.live, key: c.key, id: c.id, token: c.token, what: c.what, name: c.name, peer: c.peer, elicits: c.elicits,
 		resumes: h, replies: map[string]mcp.Value{}, rounds: c.rounds + 1}
-	source := c.source
+	source := h.source
 	again := func() { b.run.Go(func() { next.beginSlowly(source) }) }
 	type sending struct {
 		id string

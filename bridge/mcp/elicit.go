@@ -13,8 +13,8 @@ import (
 // Bounds on what a server may ask the user of a call.
 const (
 	MaxQuestions = 8        // in one answer
-	MaxQuestion  = 64 << 10 // bytes of one
-	MaxState     = 64 << 10 // bytes of what a server gives to be brought back
+	MaxQuestion  = 16 << 10 // bytes of all of them
+	MaxState     = 16 << 10 // bytes of what a server gives to be brought back
 	MaxReply     = 1 << 20  // bytes of all that a user answers at once
 )
 
@@ -121,7 +121,7 @@ func (a *Answer) InputRequired() (qs []Question, state Value, is bool, err error
 		return nil, state, true, nil
 	}
 	all, ok := Members(raw)
-	if !ok || !raw.IsValid() || len(all) > MaxQuestions || len(all) == 0 && state == nil {
+	if !ok || len(raw) > MaxQuestion || !raw.IsValid() || len(all) > MaxQuestions || len(all) == 0 && state == nil {
 		return nil, nil, true, fmt.Errorf("inputRequests is not an object of at most %d questions", MaxQuestions)
 	}
 	for _, v := range all {
