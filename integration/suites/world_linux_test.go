@@ -78,6 +78,7 @@ type upstream struct {
 	direct []string // its command line here
 	pkg    string   // its package
 	jailed []string // its command line in the jail
+	under  []string // the prefixes of its resources
 }
 
 // fixture is a server of one static program, in a directory of its name.
@@ -138,7 +139,7 @@ func (w *world) must(args ...string) {
 }
 
 // behind registers the server, connects it to a project of its own with every tool it
-// lists granted, and returns the command that reaches it, for anyone who runs as root.
+// lists granted, its prompts and its resources too, and returns the command that reaches it, for anyone who runs as root.
 func (w *world) behind(u upstream) []string {
 	w.t.Helper()
 	ws := filepath.Join(w.Dir, "ws-"+u.label)
@@ -163,8 +164,12 @@ func (w *world) behind(u upstream) []string {
 	if err := w.Call(api.ServerCatalogue, api.Selected{Selector: u.label}, &cat); err != nil {
 		w.t.Fatal(err)
 	}
-	var names []string
+	var names, prompts []string
 	for _, tool := range cat.Tools {
+		if prompt, ok := strings.CutPrefix(tool.Tool, "prompt:"); ok {
+			prompts = append(prompts, prompt)
+			continue
+		}
 		if tool.State == "quarantined" {
 			if documentedTools[tool.Tool].gone {
 				continue
@@ -177,7 +182,7 @@ func (w *world) behind(u upstream) []string {
 	if len(names) == 0 {
 		w.t.Fatalf("%s has no tools", u.label)
 	}
-	if err := w.Call(api.ConnectionGrant, api.ConnectionParams{Project: u.label, Server: u.label, Tools: names, Tier: "reversible"}, nil); err != nil {
+	if err := w.Call(api.ConnectionGrant, api.ConnectionParams{Project: u.label, Server: u.label, Tools: names, Prompts: prompts, Resources: u.under, Tier: "reversible"}, nil); err != nil {
 		w.t.Fatal(err)
 	}
 	return w.connect(added.Project)
