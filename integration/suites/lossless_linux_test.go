@@ -69,7 +69,7 @@ func talk(t *testing.T, argv []string, era string) *talker {
 		k.cmd.Wait()
 	})
 	if era != modern {
-		k.ask("initialize", fmt.Sprintf(`"protocolVersion":%q,"capabilities":{},"clientInfo":{"name":"suites","version":"1"}`, era))
+		k.ask("initialize", fmt.Sprintf(`"protocolVersion":%q,"capabilities":{"elicitation":{}},"clientInfo":{"name":"suites","version":"1"}`, era)) // what the bridge declares: some servers list more for it
 		io.WriteString(k.in, `{"jsonrpc":"2.0","method":"notifications/initialized"}`+"\n")
 	}
 	return k
