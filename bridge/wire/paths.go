@@ -125,6 +125,10 @@ func checkPath(s string) error {
 	return nil
 }
 
+// Judgeable tells whether a list of paths is one that Of could have made: then a
+// question about them has room for all.
+func Judgeable(list []string) bool { return checkPaths(&Paths{List: list}) == nil }
+
 // checkPaths refuses what Of never makes.
 func checkPaths(p *Paths) error {
 	if p == nil {

@@ -141,3 +141,67 @@ func TestA6_ExplainedAsItHappens(t *testing.T) {
 		t.Errorf("a stranger: status %d, %s", exit, stderr)
 	}
 }
+
+// A hook speaks of paths of the host. /workspace means a project's directory inside a
+// jail alone: a directory of that name on the host is somebody else's.
+func TestC13_AHookThatNamesTheJailsDirectoryNamesAnotherOne(t *testing.T) {
+	w := newWorld(t)
+	_, task := w.token(w.a, runtimeUID)
+	ws := w.a.workspace
+	for name, to := range map[string]string{"jails": "/workspace/secret.txt", "hosts": ws + "/secret.txt"} {
+		if err := os.Symlink(to, filepath.Join(ws, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for path, want := range map[string]int{
+		"/workspace/secret.txt":   2,
+		"/workspace":              2,
+		"//workspace/./new":       2,
+		ws + "/jails":             2,
+		ws + "/secret.txt":        0,
+		ws + "/hosts":             0,
+		ws + "/workspace/new.txt": 0,
+	} {
+		if status, said := w.hook(runtimeUID, task, ws, "Read", map[string]any{"file_path": path}); status != want || want == 2 && !strings.Contains(said, "path_outside") {
+			t.Errorf("%s: status %d, %q; want %d", path, status, said, want)
+		}
+	}
+}
+
+// Paths that are more than one question can hold are refused alone: the authority and
+// everybody's sessions go on.
+func TestA3_AHookWithMorePathsThanAQuestionHoldsHarmsNobody(t *testing.T) {
+	w := newWorld(t)
+	_, task := w.token(w.a, runtimeUID)
+	token, _ := w.token(w.b, runtimeUID)
+	other := w.connect(w.b, runtimeUID, token).initialize()
+	defer other.close()
+	authority := w.authorityPID()
+	long := func(n int, part string) (paths []string) {
+		for i := range n {
+			paths = append(paths, fmt.Sprintf("%s/%d%s", w.a.workspace, i, part))
+		}
+		return paths
+	}
+	for says, row := range map[string]struct {
+		paths []string
+		want  int
+	}{
+		"many long ones":         {long(256, strings.Repeat("x", 2000)), 2},
+		"one that is very long":  {long(1, strings.Repeat("x/", 100_000)), 2},
+		"control characters":     {long(200, strings.Repeat("\x01", 100)), 2},
+		"characters that double": {long(40, strings.Repeat(`"`, 200)+"x"), 0},
+		"more than may be":       {long(257, ""), 2},
+		"as many as may be":      {long(256, ""), 0},
+	} {
+		if status, said := w.hook(runtimeUID, task, w.a.workspace, "read_many_files", map[string]any{"paths": row.paths}); status != row.want || row.want == 2 && !strings.Contains(said, "path_outside") {
+			t.Errorf("%s: status %d, %.200q; want %d", says, status, said, row.want)
+		}
+		if now := w.authorityPID(); now != authority {
+			t.Fatalf("%s: the authority ended", says)
+		}
+	}
+	if tools := other.tools(); len(tools) == 0 {
+		t.Error("another project's session has no tools")
+	}
+}

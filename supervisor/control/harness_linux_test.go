@@ -346,7 +346,7 @@ func (r *rig) posternd() {
 		case order.Resolve:
 			inside := true
 			for _, p := range m.Paths {
-				inside = inside && (p == "/workspace" || strings.HasPrefix(p, "/workspace/")) && !strings.Contains(p, "..")
+				inside = inside && m.OfHost && strings.HasPrefix(p, "/srv/shop/") && !strings.Contains(p, "..")
 			}
 			r.say(order.Resolved{Seq: m.Seq, Inside: inside})
 		case order.Retire:

@@ -2,8 +2,8 @@ package gate
 
 import (
 	"encoding/hex"
-	"strings"
 
+	"postern/bridge/wire"
 	"postern/ids"
 	"postern/policy"
 	"postern/policy/access"
@@ -18,7 +18,7 @@ import (
 // runtime runs, so nothing but the runtime's own hook holds it back.
 type Native struct {
 	Tool      string
-	Paths     []string // the path arguments, as the runtime reads them
+	Paths     []string // the path arguments, as the runtime reads them: the host's, or relative to the workspace
 	Unjudged  bool     // they could not be read out of the arguments
 	RequestID string
 	Digest    string // of the arguments, in hex
@@ -158,16 +158,11 @@ func (g *Gate) nativePaths(t *registry.Task, q Native, seen Seen) *Ask {
 	native, _, _ := class.OfNative(q.Tool)
 	switch {
 	case len(native.Paths) == 0 && len(q.Paths) == 0:
-	case q.Unjudged || len(q.Paths) == 0 || len(q.Paths) > MaxNativePaths:
+	case q.Unjudged || len(q.Paths) == 0 || !wire.Judgeable(q.Paths):
 		g.facts.Paths = policy.PathsOutside
 	case !seen.Asked:
 		if policy.Decide(&g.facts).Allow {
-			inside := make([]string, len(q.Paths))
-			root := g.reg.Root().Projects[t.Project].Workspace
-			for i, p := range q.Paths {
-				inside[i] = beneath(root, p)
-			}
-			return &Ask{Project: t.Project, Paths: inside}
+			return &Ask{Project: t.Project, Paths: q.Paths, OfHost: true}
 		}
 	case seen.Code == refusal.ProjectReplaced:
 		g.facts.Project = policy.ProjectReplaced
@@ -178,17 +173,9 @@ func (g *Gate) nativePaths(t *registry.Task, q Native, seen Seen) *Ask {
 	return nil
 }
 
-// MaxNativePaths bounds the path arguments of one check.
-const MaxNativePaths = 256
-
-// beneath writes a path of the host as a server in the jail would see it. Any other
-// path stays as it is: posternd says where it leads, and it is outside.
-func beneath(root, path string) string {
-	if rest, ok := strings.CutPrefix(path, root); ok && root != "" && (rest == "" || rest[0] == '/') {
-		return "/workspace" + rest
-	}
-	return path
-}
+// MaxNativePaths bounds the path arguments of one check. What they may have in bytes
+// is bounded as for a call of a server.
+const MaxNativePaths = wire.MaxPaths
 
 // principalOf says what the access policy makes of a task's principal now.
 func (g *Gate) principalOf(t *registry.Task) access.Resolved {

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"postern/bridge/wire"
 	"postern/ids"
 	"postern/policy"
 	"postern/refusal"
@@ -42,6 +43,10 @@ func TestA3_ACheckIsDecidedByTheRulesOfACallAndRecorded(t *testing.T) {
 		{"no path where one belongs", func(*world) {}, Native{Tool: "Read"}, inside, refusal.PathOutside},
 		{"paths that are none", func(*world) {}, Native{Tool: "Read", Unjudged: true}, inside, refusal.PathOutside},
 		{"too many paths", func(*world) {}, Native{Tool: "Read", Paths: slices.Repeat([]string{"/home/alice/shop/a"}, MaxNativePaths+1)}, inside, refusal.PathOutside},
+		{"a path longer than any", func(*world) {}, Native{Tool: "Read", Paths: []string{"/" + strings.Repeat("x", wire.MaxPath)}}, inside, refusal.PathOutside},
+		{"as long as one may be", func(*world) {}, Native{Tool: "Read", Paths: []string{strings.Repeat("x", wire.MaxPath)}}, inside, ""},
+		{"more bytes than a question has room for", func(*world) {}, Native{Tool: "Read", Paths: slices.Repeat([]string{strings.Repeat("x", wire.MaxPath)}, 5)}, inside, refusal.PathOutside},
+		{"characters that no path has", func(*world) {}, Native{Tool: "Read", Paths: []string{"a\x01b"}}, inside, refusal.PathOutside},
 		{"nobody could look", func(*world) {}, Native{Tool: "Read", Paths: []string{"/home/alice/shop/a"}}, Seen{Asked: true, Code: refusal.Busy}, refusal.Busy},
 		{"the directory is another", func(*world) {}, Native{Tool: "Read", Paths: []string{"/home/alice/shop/a"}}, Seen{Asked: true, Code: refusal.ProjectReplaced}, refusal.ProjectReplaced},
 		{"what runs programs", func(*world) {}, Native{Tool: "Bash"}, Seen{}, refusal.ApprovalRequired},
@@ -82,11 +87,12 @@ func TestA3_ACheckIsDecidedByTheRulesOfACallAndRecorded(t *testing.T) {
 	}
 }
 
-// Paths are looked at only where everything else allows, and as the jail sees them.
+// Paths are looked at only where everything else allows, and as the host has them: what
+// a jail calls /workspace is another directory there.
 func TestC13_ACheckAsksAboutItsPathsOnce(t *testing.T) {
 	w := podWorld(t)
-	d := w.check(Native{Tool: "Read", Paths: []string{"/home/alice/shop/a/b", "/home/alice/shop", "/home/alice/shopping", "/etc/passwd", "rel"}}, Seen{})
-	if d.Ask == nil || d.Ask.Project != id[ids.Project](shop) || !slices.Equal(d.Ask.Paths, []string{"/workspace/a/b", "/workspace", "/home/alice/shopping", "/etc/passwd", "rel"}) {
+	d := w.check(Native{Tool: "Read", Paths: []string{"/home/alice/shop/a/b", "/home/alice/shop", "/workspace/a", "/etc/passwd", "rel"}}, Seen{})
+	if d.Ask == nil || d.Ask.Project != id[ids.Project](shop) || !d.Ask.OfHost || !slices.Equal(d.Ask.Paths, []string{"/home/alice/shop/a/b", "/home/alice/shop", "/workspace/a", "/etc/passwd", "rel"}) {
 		t.Fatalf("%+v", d)
 	}
 	if len(w.records()) != 0 {

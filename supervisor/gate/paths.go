@@ -22,6 +22,7 @@ type Ask struct {
 	Project ids.Project
 	Task    ids.Task
 	Paths   []string
+	OfHost  bool // a runtime's own, which sees the directory where it is
 }
 
 // paths judges the path arguments of a call whose other factors are in g.facts. It

@@ -16,11 +16,11 @@ const (
 	maxPathLinks = 40   // links followed, as the kernel's MAXSYMLINKS
 )
 
-// spelled splits a path argument into its components beneath the directory, as a tool
-// server reads it that stands there and sees it at /workspace. It tells false for
-// another absolute path, and for what servers read differently: a home directory, an
+// spelled splits a path argument into its components beneath the directory, as a
+// program reads it that stands there and sees it at the path at. It tells false for
+// another absolute path, and for what programs read differently: a home directory, an
 // option, a URL, white space or quotes around it.
-func spelled(path string) (parts []string, ok bool) {
+func spelled(at, path string) (parts []string, ok bool) {
 	if path == "" || len(path) > maxPath || !utf8.ValidString(path) || strings.IndexByte(path, 0) >= 0 {
 		return nil, false
 	}
@@ -33,16 +33,27 @@ func spelled(path string) (parts []string, ok bool) {
 	if path[0] != '/' {
 		return parts, true
 	}
+	want := strings.Split(strings.Trim(at, "/"), "/")
 	for i, p := range parts {
 		switch {
 		case p == "", p == ".":
-		case "/"+p == spec.WorkspaceDir:
-			return parts[i+1:], true
-		default:
+		case p != want[0]:
 			return nil, false
+		default:
+			if want = want[1:]; len(want) == 0 {
+				return parts[i+1:], true
+			}
 		}
 	}
-	return nil, false // the root itself
+	return nil, false // the root itself, or what lies above the directory
+}
+
+// seenAt is where the asker sees the directory: its path on the host, or that in a jail.
+func seenAt(p Project, ofHost bool) string {
+	if ofHost {
+		return p.Workspace
+	}
+	return spec.WorkspaceDir
 }
 
 // edge tells whether servers are known to cut c off a path's ends.

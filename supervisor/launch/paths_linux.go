@@ -10,6 +10,7 @@ import (
 
 	"postern/ids"
 	"postern/refusal"
+	"postern/supervisor/api"
 	"postern/supervisor/order"
 )
 
@@ -76,7 +77,7 @@ func (s *Supervisor) rise(p ids.Project, seat *seats) {
 
 func (s *Supervisor) resolve(m order.Resolve) order.Resolved {
 	out := order.Resolved{Seq: m.Seq}
-	dir, err := s.directoryOf(m)
+	dir, at, err := s.directoryOf(m)
 	if err != nil {
 		r := refusedAs(err, refusal.Busy)
 		out.Code, out.Text = r.Code, cut(r.Detail)
@@ -88,7 +89,7 @@ func (s *Supervisor) resolve(m order.Resolve) order.Resolved {
 		root = int(dir.Fd())
 	}
 	for i, path := range m.Paths {
-		if why := lies(root, path); why != "" {
+		if why := lies(root, at, path); why != "" {
 			out.Which, out.Text = i, why
 			return out
 		}
@@ -98,32 +99,40 @@ func (s *Supervisor) resolve(m order.Resolve) order.Resolved {
 }
 
 // directoryOf opens the directory that paths must lie in: the project's, which must be
-// the registered one, or a task's own, which is not there before its first server.
-func (s *Supervisor) directoryOf(m order.Resolve) (*os.File, error) {
+// the registered one, or a task's own, which is not there before its first server and
+// is nowhere on the host that anybody but root could name. It tells where the asker
+// sees it.
+func (s *Supervisor) directoryOf(m order.Resolve) (dir *os.File, at string, err error) {
 	f, _ := s.now()
 	p, err := f.liveProject(m.Project)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
+	at = seenAt(p, m.OfHost)
 	if m.Task != "" {
-		return s.tasks.look(m.Task, p.ID)
+		if m.OfHost {
+			return nil, "", api.Refuse(refusal.BadRequest, "A task's own directory has no path on the host.")
+		}
+		dir, err = s.tasks.look(m.Task, p.ID)
+		return dir, at, err
 	}
 	dir, _, refused := openWorkspace(p.Workspace, false)
 	if refused != nil {
-		return nil, refused
+		return nil, "", refused
 	}
 	if refused := checkIdentity(dir, p); refused != nil {
 		dir.Close()
-		return nil, refused
+		return nil, "", refused
 	}
-	return dir, nil
+	return dir, at, nil
 }
 
 // lies says why a path argument does not lie beneath the directory, "" where it does.
 // What does not exist lies where its directory is. A path that leads upwards is read
-// both ways, by its text and by its directories, and must lie beneath either way.
-func lies(root int, path string) string {
-	parts, ok := spelled(path)
+// both ways, by its text and by its directories, and must lie beneath either way. at is
+// the directory's path where the asker is.
+func lies(root int, at, path string) string {
+	parts, ok := spelled(at, path)
 	if !ok {
 		return "it is not a path beneath the directory"
 	}
@@ -135,11 +144,11 @@ func lies(root int, path string) string {
 		if !ok {
 			return "it leads out of the directory"
 		}
-		if why := walk(root, text); why != "" {
+		if why := walk(root, at, text); why != "" {
 			return why
 		}
 	}
-	return walk(root, parts)
+	return walk(root, at, parts)
 }
 
 // plain tells whether the path is there without any link or mount in it, which is what
@@ -163,8 +172,8 @@ const missing = -1
 
 // walk looks up one component after the other, each beneath the descriptor of the last
 // and following no link by itself: the target of a link is read and walked like the
-// rest, with the jail's root for the root of an absolute one.
-func walk(root int, parts []string) string {
+// rest, with the asker's root for the root of an absolute one.
+func walk(root int, at string, parts []string) string {
 	open := []int{root}
 	defer func() {
 		for _, fd := range open[1:] {
@@ -209,7 +218,7 @@ func walk(root int, parts []string) string {
 		to := strings.Split(target, "/")
 		if target[0] == '/' {
 			var ok bool
-			if to, ok = spelled(target); !ok {
+			if to, ok = spelled(at, target); !ok {
 				return "a link leads out of the directory"
 			}
 			for up() {

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"postern/ids"
+	"postern/jail/spec"
 	"postern/refusal"
 	"postern/supervisor/api"
 	"postern/supervisor/order"
@@ -62,18 +63,18 @@ func TestC13_WhereAPathLies(t *testing.T) {
 		"a\x00b", "bad\xff", strings.Repeat("a", 256), strings.Repeat("a/", maxPath), strings.Repeat("a/", maxPathDepth+1) + "x",
 	}
 	for _, p := range inside {
-		if why := lies(int(f.Fd()), p); why != "" {
+		if why := lies(int(f.Fd()), spec.WorkspaceDir, p); why != "" {
 			t.Errorf("%q: %s", p, why)
 		}
 	}
 	for _, p := range outside {
-		if lies(int(f.Fd()), p) == "" {
+		if lies(int(f.Fd()), spec.WorkspaceDir, p) == "" {
 			t.Errorf("%.40q lies within", p)
 		}
 	}
 	// Where the directory is not made yet every name is a new one.
 	for p, within := range map[string]bool{"abs": true, "a/b/../c": true, "/workspace/x": true, "/etc/passwd": false, "..": false, "a/../../b": false, "~": false} {
-		if why := lies(missing, p); (why == "") != within {
+		if why := lies(missing, spec.WorkspaceDir, p); (why == "") != within {
 			t.Errorf("no directory: %q: %q", p, why)
 		}
 	}
@@ -104,14 +105,14 @@ func TestC13_AMountInTheDirectoryIsNotEntered(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if why := lies(int(f.Fd()), "mnt/x"); why != "" {
+	if why := lies(int(f.Fd()), spec.WorkspaceDir, "mnt/x"); why != "" {
 		t.Fatalf("before: %s", why)
 	}
 	if err := unix.Mount("tmpfs", at, "tmpfs", 0, "size=64k"); err != nil {
 		t.Fatal(err)
 	}
 	defer unix.Unmount(at, unix.MNT_DETACH)
-	if lies(int(f.Fd()), "mnt/x") == "" {
+	if lies(int(f.Fd()), spec.WorkspaceDir, "mnt/x") == "" {
 		t.Error("a mounted file system was entered")
 	}
 }
@@ -144,6 +145,13 @@ func TestC13_PathsAreLookedUpInTheRegisteredDirectory(t *testing.T) {
 		"none":                        {order.Resolve{Project: p}, true, 0, ""},
 		"the second is outside":       {order.Resolve{Project: p, Paths: []string{"file", "abs", "file"}}, false, 1, ""},
 		"the project's own path":      {order.Resolve{Project: p, Paths: []string{ws + "/file"}}, false, 0, ""},
+		"the same, from the host":     {order.Resolve{Project: p, Paths: []string{ws + "/file", "/." + ws + "//sub/./file", ws, "file"}, OfHost: true}, true, 0, ""},
+		"beside it":                   {order.Resolve{Project: p, Paths: []string{ws + "x/file"}, OfHost: true}, false, 0, ""},
+		"above it":                    {order.Resolve{Project: p, Paths: []string{filepath.Dir(ws)}, OfHost: true}, false, 0, ""},
+		"up and down again":           {order.Resolve{Project: p, Paths: []string{ws + "/../" + filepath.Base(ws) + "/file"}, OfHost: true}, false, 0, ""},
+		"the jail's, from the host":   {order.Resolve{Project: p, Paths: []string{"/workspace/file"}, OfHost: true}, false, 0, ""},
+		"a link into the jail's":      {order.Resolve{Project: p, Paths: []string{ws + "/mounted"}, OfHost: true}, false, 0, ""},
+		"a task's own, from the host": {order.Resolve{Project: p, Task: task, Paths: []string{"file"}, OfHost: true}, false, 0, refusal.BadRequest},
 		"a project that there is not": {order.Resolve{Project: newID[ids.Project](t0), Paths: []string{"file"}}, false, 0, refusal.ProjectUnknown},
 		"no project":                  {order.Resolve{Project: "../../etc", Paths: []string{"passwd"}}, false, 0, refusal.ProjectUnknown},
 		"a task's own directory":      {order.Resolve{Project: p, Task: task, Paths: []string{"abs", "file"}}, true, 0, ""},
@@ -196,7 +204,7 @@ func FuzzSpelled(f *testing.F) {
 		f.Add(p)
 	}
 	f.Fuzz(func(t *testing.T, p string) {
-		parts, ok := spelled(p)
+		parts, ok := spelled(spec.WorkspaceDir, p)
 		if !ok {
 			return
 		}
@@ -221,7 +229,7 @@ func BenchmarkResolve(b *testing.B) {
 	}
 	defer f.Close()
 	for b.Loop() {
-		if why := lies(int(f.Fd()), "/workspace/a/b/c/new"); why != "" {
+		if why := lies(int(f.Fd()), spec.WorkspaceDir, "/workspace/a/b/c/new"); why != "" {
 			b.Fatal(why)
 		}
 	}

@@ -98,12 +98,14 @@ type (
 	}
 	// Resolve asks whether path arguments, read as a tool server reads them whose
 	// directory is mounted at /workspace, lie beneath the project's directory, or
-	// beneath the task's own where there is one.
+	// beneath the task's own where there is one. With OfHost they are read as a program
+	// outside of jails reads them, which sees the project's directory at its own path.
 	Resolve struct {
 		Seq     uint64      `json:"seq"`
 		Project ids.Project `json:"project"`
 		Task    ids.Task    `json:"task,omitempty"`
 		Paths   []string    `json:"paths"`
+		OfHost  bool        `json:"of_host,omitempty"`
 	}
 	// Retire leaves a tombstone for a project.
 	Retire struct {

@@ -21,7 +21,7 @@ func (w *Workers) look(s *set, a *gate.Ask, then func(gate.Seen)) {
 	s.looks++
 	w.looks++
 	w.askFor(LookWait, func(seq uint64) order.Up {
-		return order.Resolve{Seq: seq, Project: a.Project, Task: a.Task, Paths: a.Paths}
+		return order.Resolve{Seq: seq, Project: a.Project, Task: a.Task, Paths: a.Paths, OfHost: a.OfHost}
 	}, func(m order.Down, fds []int) {
 		closeAll(fds)
 		s.looks--
@@ -47,7 +47,7 @@ func (w *Workers) Look(ctx context.Context, a *gate.Ask) (gate.Seen, error) {
 		}
 		w.looks++
 		w.askFor(LookWait, func(seq uint64) order.Up {
-			return order.Resolve{Seq: seq, Project: a.Project, Task: a.Task, Paths: a.Paths}
+			return order.Resolve{Seq: seq, Project: a.Project, Task: a.Task, Paths: a.Paths, OfHost: a.OfHost}
 		}, func(m order.Down, fds []int) {
 			closeAll(fds)
 			w.looks--
