@@ -57,6 +57,21 @@ func TestCrash_X13_KillingEachProcessUnderLoad(t *testing.T) {
 	if k.sum < 5*rounds || k.states["unknown"] == 0 {
 		t.Error("the load was none")
 	}
+	until(t, "the pause after the last death is over", func() bool {
+		c, code := w.bind(w.a, aliceUID, "")
+		defer c.Close()
+		if code != "" {
+			return false
+		}
+		io.WriteString(c, `{"postern":{"stdio":"here"}}`+"\n")
+		c.SetDeadline(time.Now().Add(quickWait))
+		r := quick{c}
+		if !r.initialize() {
+			return false
+		}
+		ok, _ := r.call("last")
+		return ok
+	})
 	w.works(w.a)
 }
 

@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -171,8 +172,9 @@ func Start(cfg Config) (*Rig, error) {
 		r.StateDir = cfg.StateDir
 	}
 	if r.cfg.UIDFirst == 0 {
-		// Ranges of 8192 above a base that no distribution uses, by process id.
-		r.cfg.UIDFirst = 1_900_000_000 + (os.Getpid()*16+len(filepath.Base(dir)))%2000*8192
+		// One of 30,000 ranges of 8192 above a base that no distribution uses: rigs that
+		// run side by side hardly ever want the same one.
+		r.cfg.UIDFirst = 1_900_000_000 + rand.IntN(30_000)*8192
 	}
 	var y strings.Builder
 	y.WriteString("hosts:\n")
