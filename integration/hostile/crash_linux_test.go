@@ -3,6 +3,7 @@ package hostile
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -83,6 +84,9 @@ func TestCrash_C149_C150_AFullDiskDeniesAndRecovers(t *testing.T) {
 	// Reading goes on; a revocation takes effect or says that it did not.
 	w.must("ps")
 	w.must("activity", "--project", w.a.id)
+	if _, errb, exit := w.CLI(0, "backup", filepath.Join(w.Dir, "backup")); exit != 75 || !strings.Contains(errb, "bytes are free") {
+		t.Errorf("a backup without room for a copy: exit %d %s", exit, errb)
+	}
 	out, errb, exit := w.CLI(0, "connection", "revoke", w.a.id, "count", "slow")
 	t.Logf("revoking on a full disk: exit %d %s%s", exit, out, errb)
 	if m := r.call("slow", `{"ms":0}`); exit == 0 && m.outcome() == "ok" {

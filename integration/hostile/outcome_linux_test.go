@@ -157,7 +157,7 @@ func TestOutcome_C152_ABlockedLogHoldsNoCallUp(t *testing.T) {
 	t.Cleanup(let) // before the world is closed
 	plug(t, w.PID())
 	w.must("account", "add", "carol", "--uid", "62004") // which posternd logs
-	another := func() { // bridge starts, after a pause that grows with each of their deaths
+	another := func() {                                 // bridge starts, after a pause that grows with each of their deaths
 		until(t, "a bridge", func() bool {
 			c, code := w.bind(w.a, aliceUID, "")
 			c.Close()

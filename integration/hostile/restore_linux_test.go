@@ -1,14 +1,18 @@
 package hostile
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"postern/supervisor/api"
 )
@@ -230,4 +234,59 @@ func TestRestore_X2_OnAnEmptyHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.works(w.a)
+}
+
+// A restore that is killed at any moment leaves the former state or the new one, or
+// what posternd does not start on; running it again finishes it, and the former store
+// is still there.
+func TestRestore_X2_KilledAnywhere(t *testing.T) {
+	w := newWorld(t)
+	dir := filepath.Join(w.Dir, "backup")
+	w.must("backup", dir)
+	w.must("connection", "grant", w.a.id, "count", "destroy")
+	if err := w.Down(); err != nil {
+		t.Fatal(err)
+	}
+	former, err := os.ReadFile(filepath.Join(w.StateDir, "policy.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rng := rand.New(rand.NewPCG(3, 4))
+	for range 25 {
+		c := exec.Command(filepath.Join(w.Bin, "postern"), "restore", "--root-dir", w.RootDir, "--state-dir", w.StateDir, dir)
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Duration(rng.IntN(40)) * time.Millisecond)
+		c.Process.Kill()
+		c.Wait()
+	}
+	_, err = os.Lstat(filepath.Join(w.RootDir, "restore.pending"))
+	if err == nil {
+		if err := w.Up(); err == nil {
+			t.Error("posternd started in the middle of a restore")
+		}
+	}
+	t.Logf("in the middle of one at the end: %v", err == nil)
+	if out, errb, exit := w.restoring(dir); exit != 0 {
+		t.Fatalf("exit %d %s%s", exit, out, errb)
+	}
+	if err := w.Up(); err != nil {
+		t.Fatal(err)
+	}
+	if tools, enabled := w.granted(w.a); enabled || slices.Contains(tools, "destroy") || !slices.Contains(tools, "echo") {
+		t.Errorf("%v %v", tools, enabled)
+	}
+	w.must("connection", "enable", w.a.id, "count")
+	w.works(w.a)
+	kept := 0
+	stores, _ := filepath.Glob(filepath.Join(w.StateDir, "before-*", "policy.db"))
+	for _, name := range stores {
+		if b, err := os.ReadFile(name); err == nil && bytes.Equal(b, former) {
+			kept++
+		}
+	}
+	if kept != 1 {
+		t.Errorf("the former store is there %d times in %v", kept, stores)
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 
@@ -15,6 +16,8 @@ import (
 // Bounds of a copy, and what a restored store skips.
 const (
 	copyReserve = 64 << 20 // bytes that a copy leaves free, so that it denies no call
+	copyLog     = 1 << 30  // bytes that the log may have meanwhile; a copy during which it gets longer is given up
+	copyLook    = 100 * time.Millisecond
 	// Incarnations and numbers of records that the time after the backup may have used:
 	// a record or a cursor of that time never means another one now.
 	skipped = 1 << 20
@@ -55,6 +58,13 @@ func (s *Store) Copy(ctx context.Context, name string) (*os.File, error) {
 		return nil, classify(err)
 	}
 	defer c.Close()
+	f.copied.Store(true)
+	defer f.copied.Store(false)
+	ctx, tooLong := context.WithCancelCause(ctx)
+	var look sync.WaitGroup
+	look.Go(func() { watchLog(ctx, f.path+"-wal", tooLong) })
+	defer look.Wait()
+	defer tooLong(nil)
 	c.SetInterrupt(ctx)
 	to := f.path + copying
 	if err := os.Remove(to); err != nil && !errors.Is(err, os.ErrNotExist) { // of an authority that was killed
@@ -62,9 +72,29 @@ func (s *Store) Copy(ctx context.Context, name string) (*os.File, error) {
 	}
 	defer os.Remove(to)
 	if err := copyOver(c, f.path, to); err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
 		return nil, err
 	}
 	return os.Open(to)
+}
+
+// watchLog ends a copy during which the log gets too long.
+func watchLog(ctx context.Context, log string, end context.CancelCauseFunc) {
+	tick := time.NewTicker(copyLook)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if fi, err := os.Stat(log); err == nil && fi.Size() > copyLog {
+			end(fmt.Errorf("%d bytes were recorded while a copy was made, at most %d are kept for it: %w", fi.Size(), copyLog, ErrBusy))
+			return
+		}
+	}
 }
 
 // settle makes a store that was restored one that gives nothing back by itself: what

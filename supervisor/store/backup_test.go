@@ -83,6 +83,18 @@ func TestACopyHoldsNoCommitUp(t *testing.T) {
 	dirs := []string{backup(t, s), backup(t, s)}
 	close(stop)
 	wg.Wait()
+	// The log that grew meanwhile begins anew and has its size again.
+	for n := range 3 * walRecycle {
+		c := call(2)
+		c.ID = ids.New[ids.Call](moment, [10]byte{2, byte(n >> 8), byte(n)})
+		s.Batch().Admit(c)
+		if err := s.Batch().Commit(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if fi, err := os.Stat(s.activity.path + "-wal"); err != nil || fi.Size() > walBytes+walBytes/4 {
+		t.Errorf("the log has %d bytes: %v", fi.Size(), err)
+	}
 	last := int64(0)
 	for _, dir := range dirs {
 		c := open(t, dir)

@@ -7,6 +7,8 @@ import (
 	"io"
 	"net/url"
 	"os"
+	"strconv"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -18,7 +20,8 @@ type file struct {
 	path   string // empty in memory
 	vfs    string // "" is the operating system's; tests name one that fails
 	writer *sqlite3.Conn
-	logged int // frames in the log after the last commit
+	logged int         // frames in the log after the last commit
+	copied atomic.Bool // while a copy reads, the log cannot begin anew, and trying costs more with each commit
 }
 
 func openFile(path, vfs string, schemas []string) (*file, error) {
@@ -30,7 +33,7 @@ func openFile(path, vfs string, schemas []string) (*file, error) {
 		return nil, fmt.Errorf("open %q: %w", path, classify(err))
 	}
 	f := &file{path: path, vfs: vfs, writer: c}
-	err = c.Exec(`PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0`)
+	err = c.Exec(`PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0; PRAGMA journal_size_limit = ` + strconv.Itoa(walBytes))
 	// After the pragma, which would take the hook away.
 	c.WALHook(func(_ *sqlite3.Conn, _ string, pages int) error { f.logged = pages; return nil })
 	if err = classify(err); err == nil {
@@ -122,7 +125,7 @@ func (f *file) transaction(do func(*sqlite3.Conn) error) error {
 // a reader or a checkpoint in the way puts that off to a later commit. Only a
 // failed sync is an error.
 func (f *file) recycle() error {
-	if f.logged < walRecycle {
+	if f.logged < walRecycle || f.copied.Load() {
 		return nil
 	}
 	return f.checkpoint(f.writer)

@@ -253,6 +253,9 @@ func (s *Store) Run(ctx context.Context) error {
 			}
 		case <-tick.C:
 			for i, c := range conns {
+				if files[i].copied.Load() {
+					continue
+				}
 				if err := files[i].checkpoint(c); err != nil {
 					return err
 				}
