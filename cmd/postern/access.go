@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"postern/refusal"
 	"postern/supervisor/api"
 	"postern/supervisor/client"
 )
@@ -35,7 +36,7 @@ func (a *app) accessShowCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.show(r, func(t *table) {
+			err = a.show(r, func(t *table) {
 				t.whole("file", r.File)
 				t.row("state", sentence(accessState(r.AccessState)))
 				if r.Error != "" {
@@ -58,6 +59,10 @@ func (a *app) accessShowCommand() *cobra.Command {
 					t.row(x.Channel, who(x), x.Kind, levelText(x), preset(x), orDash(x.Mode), sentence(x.From))
 				}
 			})
+			if err == nil && r.State == "denying" {
+				return &shown{status: refusal.ExitConfig, text: "the access policy cannot be read, and whom it governs is denied: " + r.Error}
+			}
+			return err
 		}}
 }
 

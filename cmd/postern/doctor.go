@@ -185,6 +185,10 @@ func (a *app) supervisorLayer(cmd *cobra.Command) layer {
 			why = s.AccessError
 		}
 		return judge(name, false, layerDegraded, found+", the access policy cannot be read", meaning+"; everyone the policy governs is denied", "mend the file, see postern access show: "+why)
+	case root.Config.Error != "":
+		return judge(name, false, layerDegraded, found+", the configuration has mistakes", "what postern.yaml and the profiles said before still holds", "mend it, it is read again by itself: "+root.Config.Error)
+	case len(root.Config.Restart) > 0:
+		return judge(name, false, layerDegraded, found+", the configuration waits for a restart", "postern.yaml says something else than what runs: "+strings.Join(root.Config.Restart, "; "), "start posternd again, or take it back")
 	case len(root.Warnings) > 0:
 		return judge(name, false, layerDegraded, found, strings.Join(root.Warnings, "; "), "see the supervisor's log")
 	}

@@ -73,6 +73,10 @@ func run(ctx context.Context, args []string, errw io.Writer) int {
 	defer lines.Close()
 	cfg.Stderr = lines
 	cfg.Log = hclog.New(&hclog.LoggerOptions{Name: "posternd", Level: hclog.Info, Output: lines, JSONFormat: json})
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
+	cfg.Hangup = hangup
 	err := launch.Run(ctx, cfg)
 	switch {
 	case errors.Is(err, launch.ErrConfig):
@@ -124,6 +128,24 @@ func configure(args []string, errw io.Writer) (cfg launch.Config, check bool, st
 		return cfg, check, refusal.ExitUsage
 	}
 
+	given := cfg
+	given.File, given.FileFound = *config, *config != ""
+	read := func() (launch.Config, []error) { return settings(given, *uids, *account) }
+	cfg, mistakes := read()
+	if len(mistakes) == 0 {
+		mistakes = cfg.Check()
+	}
+	cfg.Reload = func() (launch.Config, error) {
+		next, mistakes := read()
+		return next, errors.Join(mistakes...)
+	}
+	return cfg, check, report(errw, mistakes)
+}
+
+// settings adds to what the flags gave what the files say, and reports every mistake of
+// them. It is asked again whenever the files change. FileFound of cfg says that the file
+// must be there.
+func settings(cfg launch.Config, uids, account string) (launch.Config, []error) {
 	var mistakes []error
 	note := func(err error) {
 		if err != nil {
@@ -131,15 +153,16 @@ func configure(args []string, errw io.Writer) (cfg launch.Config, check bool, st
 		}
 	}
 	cfg.UIDs = order.Range{First: defaultFirst, Count: defaultCount}
-	path := *config
-	if path == "" {
-		path = defaultConfig
+	must := cfg.FileFound
+	if cfg.File == "" {
+		cfg.File = defaultConfig
 	}
-	file, err := readConfig(path)
-	if *config != "" || !errors.Is(err, os.ErrNotExist) {
+	file, err := readConfig(cfg.File)
+	cfg.FileFound = !errors.Is(err, os.ErrNotExist)
+	if must || cfg.FileFound {
 		note(err)
 	}
-	cfg.ConfigDir = filepath.Dir(path)
+	cfg.ConfigDir = filepath.Dir(cfg.File)
 	cfg.Hosts, cfg.Keep = file.hosts, file.keep
 	cfg.Audit = audit.Default()
 	if n := file.audit.kib; n != 0 {
@@ -155,23 +178,21 @@ func configure(args []string, errw io.Writer) (cfg launch.Config, check bool, st
 	if file.uids != (order.Range{}) {
 		cfg.UIDs = file.uids
 	}
-	if *uids != "" {
-		cfg.UIDs, err = parseRange(*uids)
+	if uids != "" {
+		cfg.UIDs, err = parseRange(uids)
 		note(err)
 	}
-	cfg.UID, cfg.GID, err = lookUp(*account)
+	cfg.UID, cfg.GID, err = lookUp(account)
 	note(err)
 	if cfg.Libexec == "" {
 		exe, err := os.Executable()
 		note(err)
 		cfg.Libexec = filepath.Dir(exe)
 	}
-	cfg.Profiles, err = profiles.Load(filepath.Join(cfg.ConfigDir, profilesName))
+	cfg.ProfileDir = filepath.Join(cfg.ConfigDir, profilesName)
+	cfg.Profiles, err = profiles.Load(cfg.ProfileDir)
 	note(err)
-	if len(mistakes) == 0 {
-		mistakes = cfg.Check()
-	}
-	return cfg, check, report(errw, mistakes)
+	return cfg, mistakes
 }
 
 // parseRange reads FIRST:COUNT.

@@ -350,3 +350,49 @@ func TestIdentity_TooManySessionsAreRefused(t *testing.T) {
 	}
 	w.works(w.b)
 }
+
+// The same without a restart: the file alone is changed, and the live session ends. A
+// file with a mistake changes nothing, in either direction, and doctor says so.
+func TestIdentity_T6_C8_AHostIsRemovedWhilePosterndRuns(t *testing.T) {
+	w := newWorld(t)
+	token, task := w.task(w.a, runtimeUID, 4)
+	live := w.open(w.a, runtimeUID, token)
+	if m := live.call("echo", `{}`); m.outcome() != "ok" {
+		t.Fatal(m.raw)
+	}
+	file := filepath.Join(w.Dir, "postern.yaml")
+	good, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	says := func(doc, want string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(doc), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		until(t, want, func() bool {
+			var st api.RootStatusResult
+			return w.Call(api.RootStatus, nil, &st) == nil && strings.Contains(st.Config.Error, want) && (want != "" || st.Config.Error == "")
+		})
+	}
+	says("hosts: everyone\n", "postern.yaml:1: hosts: want a list")
+	if out := w.must("doctor"); !strings.Contains(out, "the configuration has mistakes") {
+		t.Errorf("%s", out)
+	}
+	if m := live.call("echo", `{}`); m.outcome() != "ok" {
+		t.Errorf("a bad file ended a task: %s", m.raw)
+	}
+	says(string(good), "")
+	before := len(w.calls(w.a))
+	says("hosts: []\n", "")
+	until(t, "the task's end", func() bool { return strings.Contains(w.must("--json", "task", "show", task), "\"ended\"") })
+	if m := live.call("echo", `{}`); m.outcome() == "ok" || len(w.calls(w.a)) != before {
+		t.Errorf("a task of a removed host calls: %s", m.raw)
+	}
+	// It does not come back with the host.
+	says(string(good), "")
+	if _, got := w.bind(w.a, runtimeUID, token); got == "" {
+		t.Error("an ended task binds again")
+	}
+	w.works(w.a)
+}

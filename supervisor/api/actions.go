@@ -158,6 +158,14 @@ type (
 		Warnings  []string `json:"warnings,omitempty"`
 
 		Access AccessState `json:"access"`
+		Config ConfigState `json:"config"`
+	}
+	// ConfigState is what became of postern.yaml and the profiles when they were read last.
+	ConfigState struct {
+		File    string   `json:"file"`
+		Error   string   `json:"error,omitempty"` // why what they said before still holds
+		Restart []string `json:"restart_needed,omitempty"`
+		At      int64    `json:"at"` // milliseconds since the epoch
 	}
 	// Progress is the event of long work.
 	Progress struct {

@@ -17,6 +17,7 @@ import (
 	"postern/policy/access"
 	"postern/refusal"
 	"postern/supervisor/api"
+	"postern/supervisor/audit"
 	"postern/supervisor/order"
 )
 
@@ -91,7 +92,7 @@ func (s *Supervisor) found(ctx context.Context, a order.Access) {
 	s.mu.Lock()
 	was := s.access
 	if !a.Present && was.Present {
-		a.Present, a.Error = true, fmt.Sprintf("%q was there and is gone; restart posternd if it is to be without one", a.Path)
+		a.Present, a.Error = true, goneText(a.Path)
 	}
 	if sameAccess(a, was) {
 		s.mu.Unlock()
@@ -112,6 +113,10 @@ func (s *Supervisor) found(ctx context.Context, a order.Access) {
 		}
 	}
 	s.push(ctx, true)
+}
+
+func goneText(path string) string {
+	return fmt.Sprintf("%q was there and is gone; restart posternd if it is to be without one", path)
 }
 
 // watchAccess follows the file until ctx is done: what inotify tells at once, and a look
@@ -149,15 +154,32 @@ func (s *Supervisor) look(ctx context.Context, sure bool) {
 	defer s.change.Unlock()
 	a := readAccess(s.cfg.Access, time.Now())
 	s.mu.Lock()
-	same := sameAccess(a, s.access)
+	was := s.access
 	s.mu.Unlock()
-	if same {
+	if sameAccess(a, was) || !a.Present && was.Error == goneText(a.Path) {
 		return
 	}
 	if info, err := os.Lstat(s.cfg.Access); !sure && err == nil && time.Since(info.ModTime()) < accessSettle {
 		return
 	}
+	// An editor has nobody to be refused: where it cannot be recorded, what it takes away
+	// is taken away all the same.
+	line := audit.Record{Actor: "root", Origin: "file " + s.cfg.Access, Action: "access file", Before: fileText(was), After: fileText(a)}
+	if err := s.audit.Write(line); err != nil {
+		s.cfg.Log.Error("a change of the access policy could not be recorded", keyError, err)
+	}
 	s.found(ctx, a)
+}
+
+// fileText is a version of the file in a record, which holds nothing of what it says.
+func fileText(a order.Access) string {
+	switch {
+	case a.Error != "":
+		return "unreadable"
+	case !a.Present:
+		return "none"
+	}
+	return "digest " + a.Digest
 }
 
 // watch is one inotify instance on the directory of a file.
@@ -291,11 +313,13 @@ func (s *Supervisor) accessEdit(r request) (any, *api.Refusal) {
 	if s.cfg.Access == "" {
 		return nil, api.Refuse(refusal.AccessChange, "posternd was started without an access file.")
 	}
-	unlock, err := lockBeside(s.cfg.Access)
-	if err != nil {
-		return nil, api.Refuse(refusal.AccessChange, "%v.", err)
+	if !r.DryRun { // a trial run writes nothing, and so no lock either
+		unlock, err := lockBeside(s.cfg.Access)
+		if err != nil {
+			return nil, api.Refuse(refusal.AccessChange, "%v.", err)
+		}
+		defer unlock()
 	}
-	defer unlock()
 	was := readAccess(s.cfg.Access, time.Now())
 	if was.Error != "" {
 		return nil, api.Refuse(refusal.AccessUnavailable, "%s.", was.Error)

@@ -1,11 +1,13 @@
 package launch
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -147,7 +149,7 @@ func TestC9_OnePathOfMutation(t *testing.T) {
 	if rowOf(m, "matrix_before", set.Target) != "nobody" || rowOf(m, "matrix_after", set.Target) != "user: read, write true" || m["written"] == true || read() != was {
 		t.Errorf("%v\n%s", m, read())
 	}
-	if files, _ := os.ReadDir(filepath.Dir(path)); len(files) > 2 {
+	if files, _ := os.ReadDir(filepath.Dir(path)); len(files) != 1 { // no lock either
 		t.Errorf("%v", files)
 	}
 	m = r.must(api.AccessEdit, set, func(q *api.Request) { q.RequestID = "r-9" })
@@ -242,4 +244,47 @@ func TestC9_SomebodyElsesLockAndFile(t *testing.T) {
 	os.Remove(path + lockSuffix)
 	set.Level = "chat"
 	r.must(api.AccessEdit, set)
+}
+
+// Somebody without the lock has written the file between reading and renaming.
+func TestC9_AFileThatChangedUnderneathIsNotOverwritten(t *testing.T) {
+	needRoot(t)
+	path := filepath.Join(newDir(t), "access.yaml")
+	os.WriteFile(path, []byte("# first\n"), 0o600)
+	was := readAccess(path, time.Now())
+	os.WriteFile(path, []byte("# by hand\n"), 0o600)
+	err := replaceFile(path, []byte("# ours\n"), was)
+	var r *api.Refusal
+	if raw, _ := os.ReadFile(path); string(raw) != "# by hand\n" || !errors.As(err, &r) || r.Code != refusal.StaleSelector {
+		t.Errorf("%q, %v", raw, err)
+	}
+	if files, _ := os.ReadDir(filepath.Dir(path)); len(files) != 1 {
+		t.Errorf("left behind: %v", files)
+	}
+	if err := replaceFile(path, []byte("# ours\n"), readAccess(path, time.Now())); err != nil {
+		t.Error(err)
+	}
+	if raw, _ := os.ReadFile(path); string(raw) != "# ours\n" {
+		t.Errorf("%q", raw)
+	}
+}
+
+// An edit by hand has its record too, which holds nothing of what the file says.
+func TestC9_AnEditByHandIsRecorded(t *testing.T) {
+	r, path := withAccess(t, "channels: {w: {allow: [\"+5511999998888\"]}}\n")
+	os.WriteFile(path, []byte("channels: {w: {allow: [\"+5511999997777\"]}}\n"), 0o600)
+	var raw []byte
+	waitFor(t, "a record", func() bool {
+		raw, _ = os.ReadFile(filepath.Join(r.cfg.RootDir, audit.Name))
+		return strings.Contains(string(raw), `"access file","before":"digest `)
+	})
+	if strings.Contains(string(raw), "99999") || strings.Count(string(raw), "\n") != 1 {
+		t.Errorf("%s", raw)
+	}
+	os.Remove(path)
+	r.stateIs("denying")
+	waitFor(t, "its end", func() bool {
+		raw, _ = os.ReadFile(filepath.Join(r.cfg.RootDir, audit.Name))
+		return strings.Contains(string(raw), `"after":"none"`)
+	})
 }

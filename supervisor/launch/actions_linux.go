@@ -81,7 +81,7 @@ func (s *Supervisor) accountAdd(r request) (any, *api.Refusal) {
 	}
 	var a order.Account
 	refused = s.changing(r, func(f Facts) (g Facts, refused *api.Refusal) {
-		g, a, refused = f.addAccount(p, reserved{authority: s.cfg.UID, hosts: s.cfg.Hosts, uids: s.cfg.UIDs}, time.Now())
+		g, a, refused = f.addAccount(p, reserved{authority: s.cfg.UID, hosts: s.settings().hosts, uids: s.cfg.UIDs}, time.Now())
 		return g, refused
 	})
 	return accountResult(a), refused
@@ -230,7 +230,7 @@ func (s *Supervisor) serverPut(r request) (any, *api.Refusal) {
 		}
 		id, p.Label = f.Servers[i].ID, f.Servers[i].Label
 	}
-	v, refused := checkServer(p, s.cfg.Profiles)
+	v, refused := checkServer(p, s.settings().profiles)
 	if refused != nil {
 		return nil, refused
 	}
@@ -263,7 +263,7 @@ func (s *Supervisor) serverPut(r request) (any, *api.Refusal) {
 }
 
 func (s *Supervisor) ingestFor(r request, p api.ServerParams, v *Revision) (warnings []string, refused *api.Refusal) {
-	profile := s.cfg.Profiles[p.Profile]
+	profile, _ := s.profile(p.Profile)
 	runs := func(program string) bool {
 		return executable(profile, program) || profile.PackageExec && spec.Inside(program, spec.PackageDir)
 	}

@@ -247,7 +247,7 @@ func (s *Supervisor) lease(kind string, p ids.Project, v ids.Revision, profile s
 // launchBridge starts the bridge of a set and returns it with the authority's end of
 // its wire.
 func (s *Supervisor) launchBridge(l *life, kind string, project ids.Project) (*running, *os.File, error) {
-	profile := s.cfg.Profiles[BridgeProfile]
+	profile, _ := s.profile(BridgeProfile)
 	row, err := s.lease(kind, project, "", BridgeProfile)
 	if err != nil {
 		return nil, nil, err
@@ -315,7 +315,7 @@ type room struct {
 
 // launchServer starts a revision in a workspace and returns the caller's pipe ends.
 func (s *Supervisor) launchServer(l *life, kind string, project ids.Project, v Revision, workspace func(uid uint32) (room, error)) (*running, pipes, error) {
-	profile, ok := s.cfg.Profiles[v.Profile]
+	profile, ok := s.profile(v.Profile)
 	if !ok || profile.Digest != v.ProfileDigest {
 		return nil, pipes{}, api.Refuse(refusal.ProfileUnknown, "%q.", v.Profile)
 	}

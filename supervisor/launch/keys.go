@@ -18,4 +18,7 @@ const (
 	keyFacts    = "facts"
 	keyAction   = "action"
 	keyDigest   = "digest"
+	keyKey      = "key"
+	keyBefore   = "before"
+	keyAfter    = "after"
 )

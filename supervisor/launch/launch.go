@@ -101,6 +101,14 @@ type Config struct {
 	Keep     order.Keep              // of the authority's records
 	Profiles map[string]spec.Profile // must hold BridgeProfile
 
+	// Reload, if not nil, reads File and ProfileDir again and gives a whole new Config;
+	// what it may change while posternd runs is Audit, Hosts, Keep and Profiles.
+	Reload     func() (Config, error)
+	Hangup     <-chan os.Signal // asks for a reload at once; nil for none
+	File       string           // postern.yaml
+	FileFound  bool             // it was there when this was read
+	ProfileDir string
+
 	Log    hclog.Logger
 	Stderr io.Writer // gets the authority's lines; nil drops them
 	// Ready, if not nil, is called each time an authority serves.

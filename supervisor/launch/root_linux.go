@@ -179,7 +179,7 @@ func (s *Supervisor) rootStatus(r request) (any, *api.Refusal) {
 	state, _ := s.accessState()
 	s.mu.Lock()
 	out := api.RootStatusResult{Access: state, Version: version(), Instance: string(f.Instance), Cgroup: s.launcher.Mode(), UIDFirst: s.cfg.UIDs.First, UIDCount: s.cfg.UIDs.Count,
-		PID: os.Getpid(), Restarts: s.restarts, Jails: len(s.jails), Warnings: s.view(f).Warnings}
+		PID: os.Getpid(), Restarts: s.restarts, Jails: len(s.jails), Warnings: s.view(f).Warnings, Config: s.config}
 	s.mu.Unlock()
 	if l != nil {
 		out.Authority = l.a.proc.Pid

@@ -38,12 +38,15 @@ type Supervisor struct {
 	own       []ownDir // directories no workspace may overlap
 	slots     chan struct{}
 
-	change sync.Mutex // one change of the facts at a time, and the start of a life
+	change  sync.Mutex // one change of the facts at a time, and the start of a life
+	hadFile bool       // postern.yaml was there at the last good look; under change
 
 	mu       sync.Mutex
 	facts    Facts
 	access   order.Access // as it was found last
-	pushed   uint64       // how often facts and access were pushed; the authority acknowledges by it
+	live     settings     // what may change while posternd runs
+	config   api.ConfigState
+	pushed   uint64 // how often facts and access were pushed; the authority acknowledges by it
 	life     *life
 	jails    map[ids.Jail]*running
 	looks    map[ids.Project]int // directories that are being looked at
@@ -75,6 +78,7 @@ func Run(ctx context.Context, cfg Config) error {
 	g.Go(func() error { return s.serveRoot(ctx, root) })
 	g.Go(func() error { return s.keepAuthority(ctx) })
 	g.Go(func() error { return s.watchAccess(ctx) })
+	g.Go(func() error { return s.watchConfig(ctx) })
 	return g.Wait()
 }
 
@@ -103,7 +107,7 @@ func open(cfg Config) (s *Supervisor, undo func(), err error) {
 	// and what others must be able to walk is not closed by accident.
 	unix.Umask(0o022)
 
-	s = &Supervisor{cfg: cfg, own: cfg.ownDirs(), jails: map[ids.Jail]*running{}, looks: map[ids.Project]int{}, resolves: map[ids.Project]*seats{}, leases: newLeases(cfg.UIDs), slots: make(chan struct{}, maxLaunches)}
+	s = &Supervisor{cfg: cfg, live: settingsOf(cfg), hadFile: cfg.FileFound, config: api.ConfigState{File: cfg.File, At: time.Now().UnixMilli()}, own: cfg.ownDirs(), jails: map[ids.Jail]*running{}, looks: map[ids.Project]int{}, resolves: map[ids.Project]*seats{}, leases: newLeases(cfg.UIDs), slots: make(chan struct{}, maxLaunches)}
 	if s.file, err = openRootDir(cfg.RootDir); err != nil {
 		return nil, undo, err
 	}
@@ -298,10 +302,10 @@ func (s *Supervisor) next() (*life, order.Root, uint64) {
 //
 // Preconditions: s.mu is held.
 func (s *Supervisor) view(f Facts) order.Root {
-	r := f.root(s.cfg.Hosts, s.cfg.UIDs, s.cfg.Profiles)
-	r.Keep = s.cfg.Keep
+	r := f.root(s.live.hosts, s.cfg.UIDs, s.live.profiles)
+	r.Keep = s.live.keep
 	r.Access = s.access
-	r.Audit = order.Audit{MaxBytes: s.cfg.Audit.MaxBytes, Keep: s.cfg.Audit.Keep}
+	r.Audit = order.Audit{MaxBytes: s.live.audit.MaxBytes, Keep: s.live.audit.Keep}
 	return r
 }
 

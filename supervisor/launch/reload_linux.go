@@ -1,0 +1,173 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"postern/jail/spec"
+	"postern/supervisor/api"
+	"postern/supervisor/audit"
+)
+
+// maxWatched bounds the files of profiles.d that are looked at for changes.
+const maxWatched = 4096
+
+// settings are those that hold now.
+func (s *Supervisor) settings() settings {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.live
+}
+
+// profile returns the profile that has the name now.
+func (s *Supervisor) profile(name string) (spec.Profile, bool) {
+	p, ok := s.settings().profiles[name]
+	return p, ok
+}
+
+// watchConfig follows postern.yaml and the profiles until ctx is done: at once where a
+// hangup asks for it, and by a look at every tick. A file that was written a moment ago
+// is left for the next look: half of one could say less than it will.
+func (s *Supervisor) watchConfig(ctx context.Context) error {
+	if s.cfg.Reload == nil {
+		return nil
+	}
+	tick := time.NewTicker(accessTick)
+	defer tick.Stop()
+	var last string // nothing, so that what was changed during the start is seen
+	for {
+		asked := false
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.cfg.Hangup:
+			asked = true
+		case <-tick.C:
+		}
+		now, newest := fingerprint(s.cfg.File, s.cfg.ProfileDir)
+		if !asked && (now == last || time.Since(newest) < accessSettle) {
+			continue
+		}
+		if s.reload(ctx) {
+			last = now
+		}
+	}
+}
+
+// fingerprint tells whether a file was changed, without reading one.
+func fingerprint(file, dir string) (print string, newest time.Time) {
+	var b strings.Builder
+	add := func(path string, info fs.FileInfo, err error) {
+		if err != nil {
+			fmt.Fprintf(&b, "%q: %v\n", path, err)
+			return
+		}
+		if at := info.ModTime(); at.After(newest) {
+			newest = at
+		}
+		st, _ := info.Sys().(*syscall.Stat_t)
+		fmt.Fprintf(&b, "%q %d %d %o %d %d %v %v\n", path, st.Ino, st.Size, st.Mode, st.Uid, st.Nlink, st.Mtim, st.Ctim)
+	}
+	info, err := os.Lstat(file)
+	add(file, info, err)
+	info, err = os.Lstat(dir)
+	add(dir, info, err)
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries[:min(len(entries), maxWatched)] {
+		info, err := e.Info()
+		add(e.Name(), info, err)
+	}
+	return b.String(), newest
+}
+
+// reload reads postern.yaml and the profiles and takes what may change while posternd
+// runs, as one change of the root facts: durable, recorded, pushed, and decided by when
+// it returns. One mistake anywhere leaves everything as it was and is shown until it is
+// mended: so a bad file never widens, and never ends a task for ever by a slip. It
+// tells false where the same files are to be tried again.
+func (s *Supervisor) reload(ctx context.Context) bool {
+	s.change.Lock()
+	defer s.change.Unlock()
+	next, err := s.cfg.Reload()
+	switch {
+	case err != nil:
+	case s.hadFile && !next.FileFound:
+		err = errors.New(goneText(s.cfg.File))
+	default:
+		err = errors.Join(next.Check()...)
+	}
+	was := s.settings()
+	now := settingsOf(next)
+	f, _ := s.now()
+	if err == nil {
+		merged := s.cfg.with(now)
+		err = errors.Join(slices.Concat(merged.Check(), merged.checkProfiles(), merged.checkFacts(f))...)
+	}
+	if err != nil {
+		s.configured(api.ConfigState{Error: err.Error()})
+		s.cfg.Log.Error("the configuration has mistakes; what it said before still holds", keyError, err)
+		return true
+	}
+	s.hadFile = next.FileFound
+	diff := was.differences(now)
+	if len(diff) > 0 {
+		err = s.takeSettings(ctx, f, now, diff)
+	}
+	if err != nil {
+		s.configured(api.ConfigState{Error: err.Error()})
+		s.cfg.Log.Error("the configuration could not be taken, and is tried again", keyError, err)
+		return false
+	}
+	restart := needRestart(s.cfg, next)
+	s.configured(api.ConfigState{Restart: restart})
+	for _, d := range diff {
+		s.cfg.Log.Info("the configuration changed", keyKey, d.key, keyBefore, d.before, keyAfter, d.after)
+	}
+	for _, text := range restart {
+		s.cfg.Log.Warn("the configuration needs a restart", keyText, text)
+	}
+	return true
+}
+
+// takeSettings makes the settings those that hold. Registrations whose profile has new
+// content get a new revision in the same step.
+//
+// Preconditions: s.change is held.
+func (s *Supervisor) takeSettings(ctx context.Context, f Facts, n settings, diff []difference) error {
+	g, changed, err := f.followProfiles(n.profiles, time.Now())
+	if err != nil {
+		return err
+	}
+	if !changed {
+		g = f.next() // records name the version they were decided by
+	}
+	target, before, after := summary(diff)
+	line := audit.Record{Actor: "root", Origin: "file " + s.cfg.File, Action: "config reload", Target: target, Before: before, After: after, Version: g.Version}
+	if err := s.audit.Write(line); err != nil {
+		return fmt.Errorf("the change could not be recorded: %w", err)
+	}
+	if err := s.file.save(g); err != nil {
+		line.Failed = err.Error()
+		return errors.Join(fmt.Errorf("the root facts could not be written: %w", err), s.audit.Write(line))
+	}
+	s.mu.Lock()
+	s.live, s.facts = n, g
+	s.mu.Unlock()
+	s.push(ctx, true)
+	return s.audit.Retain(n.audit)
+}
+
+// configured keeps what is shown of the last reload.
+func (s *Supervisor) configured(c api.ConfigState) {
+	c.File, c.At = s.cfg.File, time.Now().UnixMilli()
+	s.mu.Lock()
+	s.config = c
+	s.mu.Unlock()
+}
