@@ -13,9 +13,15 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"postern/jail"
 )
 
-const bubblewrap = "bubblewrap"
+// bubblewrap is the measure of what holds no names; holding of what does.
+const (
+	bubblewrap = "bubblewrap"
+	holding    = "bubblewrap, the same names held"
+)
 
 // rivals are other people's jails with the same namespaces, as near to ours as each
 // can be. What is not installed is said and left out, but for bubblewrap, which is
@@ -29,7 +35,7 @@ func (j *jails) rivals() ([]*contender, error) {
 		return run1(out, nil, bwrap, "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup",
 			"--ro-bind", j.program, "/program", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp",
 			"--new-session", "--die-with-parent", "--cap-drop", "ALL", "--", "/program")
-	}}}
+	}}, {name: holding, start: j.holding(bwrap)}}
 	bundle := filepath.Join(j.dir, "bundle")
 	if err := j.bundle(bundle); err != nil {
 		return nil, err
@@ -57,6 +63,39 @@ func (j *jails) rivals() ([]*contender, error) {
 		return nil, fmt.Errorf("build the program with libcontainer: %w\n%s", err, said)
 	}
 	return append(all, &contender{name: "libcontainer, profile bridge", start: func(out *os.File) (func() error, error) { return j.libcontainer(oracle, out) }}), nil
+}
+
+// holding is bubblewrap with a workspace in which it holds the names that ours holds,
+// as sandboxes built on it do: an empty directory is mounted on each, read-only, and
+// the mount points that it makes in the workspace are removed when it has ended.
+func (j *jails) holding(bwrap string) func(out *os.File) (func() error, error) {
+	workspace, empty := filepath.Join(j.dir, "held"), filepath.Join(j.dir, "empty")
+	made := errors.Join(os.Mkdir(workspace, 0o755), os.Mkdir(empty, 0o555))
+	argv := []string{bwrap, "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup",
+		"--ro-bind", j.program, "/program", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--bind", workspace, "/workspace"}
+	for _, name := range jail.DefaultProtect() {
+		argv = append(argv, "--ro-bind", empty, "/workspace/"+name)
+	}
+	argv = append(argv, "--new-session", "--die-with-parent", "--cap-drop", "ALL", "--", "/program")
+	return func(out *os.File) (func() error, error) {
+		if made != nil {
+			return nil, made
+		}
+		end, err := run1(out, nil, argv...)
+		if err != nil {
+			return nil, err
+		}
+		return func() error {
+			if err := end(); err != nil {
+				return err
+			}
+			names, err := os.ReadDir(workspace)
+			for _, name := range names {
+				err = errors.Join(err, os.RemoveAll(filepath.Join(workspace, name.Name())))
+			}
+			return err
+		}, nil
+	}
 }
 
 // version is the last word of the first line that a program says of itself.
