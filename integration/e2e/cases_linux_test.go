@@ -188,7 +188,7 @@ func TestC138_ACrashLoopIsFewRecords(t *testing.T) {
 		}
 	}
 	if records > 12 || counted != calls {
-		t.Errorf("%d records that stand for %d of %d calls", records, counted, calls)
+		t.Errorf("%d records that stand for %d of %d calls: %+v", records, counted, calls, w.records(w.a))
 	}
 	var ps api.PsResult
 	if err := w.Call(api.Ps, api.ProjectParams{Project: w.a.id}, &ps); err != nil {

@@ -149,7 +149,7 @@ func TestOnlyAConfiguredHostMakesTasks(t *testing.T) {
 			t.Errorf("uid %d makes a task: exit %d %s", uid, exit, errb)
 		}
 	}
-	for _, more := range [][]string{{"--mode", "auto"}, {"--principal", "whatsapp:+491701234567"}} {
+	for _, more := range [][]string{{"--mode", "nosuch"}, {"--principal", "whatsapp:+491701234567"}} {
 		if _, _, errb, exit := w.tryToken(w.a, runtimeUID, more...); exit != 65 {
 			t.Errorf("%v: exit %d %s", more, exit, errb)
 		}

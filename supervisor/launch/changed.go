@@ -34,7 +34,7 @@ func changed(f, g Facts) (target, before, after string) {
 				return "none"
 			}
 			x := a.Projects[i]
-			return fmt.Sprintf("label %q, owner %s, workspace %q, person_bind %v, execution profile %s, deleted %v", x.Label, x.Owner, x.Workspace, x.PersonBind, x.ExecutionProfile, x.Deleted)
+			return fmt.Sprintf("label %q, owner %s, workspace %q, person_bind %v, execution profile %s, open names %q, deleted %v", x.Label, x.Owner, x.Workspace, x.PersonBind, x.ExecutionProfile, x.OpenNames, x.Deleted)
 		}
 		if b, a := text(f), text(g); b != a {
 			return string(n.ID), b, a

@@ -17,6 +17,11 @@ import (
 // asked first what an admission would be asked, so that a refused call starts
 // nothing; seen is what was found of the call's paths, nothing at first.
 func (w *Workers) start(s *set, m wire.Start, seen gate.Seen) {
+	// A bridge repeats a Start when a server ends, for it may have been taken for one of
+	// that server. What has its answer, and its record, needs no second one.
+	if slices.Contains(s.noes, m.Seq) {
+		return
+	}
 	refuse := func(code refusal.Code, text string) { w.notStarted(s, m, code, text) }
 	if !s.sessions[m.Session] {
 		refuse(refusal.SessionEnded, "")
@@ -28,6 +33,7 @@ func (w *Workers) start(s *set, m wire.Start, seen gate.Seen) {
 		return
 	}
 	if code != "" { // the gate has recorded it
+		s.refused(m.Seq)
 		w.tell(s, wire.NotStarted{Seq: m.Seq, Session: m.Session, Connection: m.Connection, Slot: m.Slot, Code: code})
 		return
 	}
@@ -39,6 +45,9 @@ func (w *Workers) start(s *set, m wire.Start, seen gate.Seen) {
 	if inst == nil {
 		inst = &instance{at: plan.At, set: s}
 		s.insts[plan.At] = inst
+	}
+	if slices.ContainsFunc(inst.waiting, func(w wire.Start) bool { return w.Seq == m.Seq }) {
+		return
 	}
 	if len(inst.waiting) >= wire.MaxAsked { // no honest bridge asks so often
 		refuse(refusal.Busy, "")
@@ -77,8 +86,17 @@ func (w *Workers) start(s *set, m wire.Start, seen gate.Seen) {
 
 // notStarted refuses a call for want of its server, and records that it was refused.
 func (w *Workers) notStarted(s *set, m wire.Start, code refusal.Code, text string) {
+	s.refused(m.Seq)
 	w.gate.NotStarted(s.key, m, code, text)
 	w.tell(s, wire.NotStarted{Seq: m.Seq, Session: m.Session, Connection: m.Connection, Slot: m.Slot, Code: code, Text: clip(text)})
+}
+
+// refused keeps which Start had no for an answer.
+func (s *set) refused(seq uint64) {
+	if len(s.noes) == wire.MaxAsked {
+		s.noes = s.noes[1:]
+	}
+	s.noes = append(s.noes, seq)
 }
 
 func (w *Workers) serverLaunched(inst *instance, startMs int64, m order.Down, fds []int) {

@@ -132,8 +132,9 @@ type set struct {
 	waiting  []waitingBind
 	sessions map[ids.Session]bool
 	insts    map[gate.Place]*instance
-	fence    uint64 // the last one sent
-	looks    int    // calls whose paths are being looked at
+	fence    uint64   // the last one sent
+	looks    int      // calls whose paths are being looked at
+	noes     []uint64 // the last Starts that were refused, at most wire.MaxAsked
 	lastErr  string
 }
 
