@@ -159,6 +159,9 @@ func recordTable(t *table, r api.RecordResult) {
 	t.row("mode", r.Mode)
 	t.row("host", r.Host)
 	t.row("session", r.Session)
+	if r.Continues != "" {
+		t.row("goes on with", r.Continues)
+	}
 	t.row("connection", r.Connection)
 	t.row("revision", r.Revision)
 	t.row("classes", list(r.Classes))

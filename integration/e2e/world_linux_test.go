@@ -69,6 +69,9 @@ func run(m *testing.M) int {
 	if err == nil {
 		_, err = rig.BuildServer(built.repo, built.fixtures, "files")
 	}
+	if err == nil {
+		_, err = rig.BuildServer(built.repo, built.fixtures, "offers")
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -89,9 +92,11 @@ type project struct {
 	owner                int
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T) *world { t.Helper(); return newWorldWith(t, nil) }
+
+func newWorldWith(t *testing.T, profiles map[string]string) *world {
 	t.Helper()
-	r, err := rig.Start(rig.Config{Bin: built.bin, Hosts: []rig.Host{{ID: "agents", UID: hostUID}}})
+	r, err := rig.Start(rig.Config{Bin: built.bin, Hosts: []rig.Host{{ID: "agents", UID: hostUID}}, Profiles: profiles})
 	if err != nil {
 		t.Fatal(err)
 	}

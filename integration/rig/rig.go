@@ -48,8 +48,9 @@ type Config struct {
 	Bin      string // directory of the built binaries; "" is bin in the repository
 	UIDFirst int    // first leased uid; 0 picks one that no other rig uses
 	Hosts    []Host
-	StateDir string    // what the authority writes; "" is in the rig's directory. Whoever names one removes it
-	Log      io.Writer // what posternd and the authority log; nil keeps it in Rig.Log
+	StateDir string            // what the authority writes; "" is in the rig's directory. Whoever names one removes it
+	Log      io.Writer         // what posternd and the authority log; nil keeps it in Rig.Log
+	Profiles map[string]string // more profiles, by name: what their files say
 }
 
 // Rig is one running private Postern.
@@ -187,6 +188,14 @@ func Start(cfg Config) (*Rig, error) {
 	}
 	if err := os.WriteFile(filepath.Join(dir, "postern.yaml"), []byte(y.String()), 0o600); err != nil {
 		return nil, err
+	}
+	for name, text := range cfg.Profiles {
+		if err := os.MkdirAll(filepath.Join(dir, "profiles.d"), 0o755); err != nil {
+			return nil, err
+		}
+		if err := os.WriteFile(filepath.Join(dir, "profiles.d", name+".yaml"), []byte(text), 0o600); err != nil {
+			return nil, err
+		}
 	}
 	if err := r.Up(); err != nil {
 		r.Close()

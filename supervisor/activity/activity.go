@@ -26,6 +26,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"postern/ids"
 	"postern/policy/class"
 	"postern/supervisor/store"
 )
@@ -97,6 +98,7 @@ type line struct {
 	Principal   string   `json:"principal"`
 	Mode        string   `json:"mode"`
 	Policy      string   `json:"policy,omitzero"`
+	Continues   string   `json:"continues,omitzero"`
 	Session     string   `json:"session"`
 	Connection  string   `json:"connection,omitzero"`
 	Revision    string   `json:"revision,omitzero"`
@@ -120,8 +122,8 @@ func Export(r *Record, cursor string) (jsontext.Value, error) {
 	l := line{
 		Cursor: cursor, Call: string(r.ID), Time: stamp(r.At), State: r.State.String(),
 		Account: string(r.Account), Host: Clean(r.Host, MaxTool), Project: string(r.Project), Task: string(r.Task),
-		Principal: Clean(r.Principal, MaxTool), Mode: Clean(r.Mode, MaxTool), Policy: Clean(r.Policy, 4*MaxTool), Session: string(r.Session),
-		Connection: string(r.Connection), Revision: string(r.Revision), Tool: Shown(r.Tool, MaxTool), Classes: class.Set(r.Classes).Strings(),
+		Principal: Clean(r.Principal, MaxTool), Mode: Clean(r.Mode, MaxTool), Policy: Clean(r.Policy, 4*MaxTool), Continues: Continues(r.Policy), Session: string(r.Session),
+		Connection: string(r.Connection), Revision: string(r.Revision), Tool: Item(r.Tool), Classes: class.Set(r.Classes).Strings(),
 		RequestID: Shown(r.RequestID, MaxRequestID), ArgsSize: r.ArgsSize, Ended: stamp(r.Ended), Size: r.Size, Micros: r.Micros,
 		Code: string(r.Code), Count: r.Count, Incarnation: r.Incarnation, Reason: Shown(r.Reason, MaxReason),
 	}
@@ -138,6 +140,35 @@ func Shown(text string, max int) string {
 		return text
 	}
 	return Clean(text, max)
+}
+
+// Item is Shown for the name of a tool, a prompt or a resource. One that is cut says how
+// long it is, so that two that begin alike are not taken for one another.
+func Item(key string) string {
+	if len(Shown(key, len(`\U00000000`)*len(key))) <= MaxTool {
+		return Shown(key, MaxTool)
+	}
+	tail := " (" + strconv.Itoa(len(key)) + " bytes)"
+	return Clean(key, MaxTool-len(tail)) + tail
+}
+
+// continues is the word of a record's policy that names the call whose server asked the
+// user, and which this one goes on with.
+const continues = "continues="
+
+// Continuing is that word for a call.
+func Continuing(first ids.Call) string { return continues + string(first) }
+
+// Continues reads it; empty where there is none.
+func Continues(policy string) string {
+	for word := range strings.FieldsSeq(policy) {
+		if first, ok := strings.CutPrefix(word, continues); ok {
+			if id, err := ids.Parse[ids.Call](first); err == nil {
+				return string(id)
+			}
+		}
+	}
+	return ""
 }
 
 func stamp(ns int64) string {

@@ -46,7 +46,7 @@ func (f *Folder) Deny(b *store.Batch, r *Record) { f.DenyAs(string(r.Session), b
 // key of the caller's, as a session's are.
 func (f *Folder) DenyAs(key string, b *store.Batch, r *Record) {
 	now := time.Unix(0, r.At)
-	r.Tool, r.RequestID = Shown(r.Tool, MaxTool), Shown(r.RequestID, MaxRequestID)
+	r.Tool, r.RequestID = Item(r.Tool), Shown(r.RequestID, MaxRequestID)
 	if f.sessions == nil || len(f.sessions) > maxSessions {
 		f.sessions = map[string]*folding{}
 	}

@@ -383,6 +383,7 @@ type (
 		Principal    string   `json:"principal"`
 		Mode         string   `json:"mode"`
 		Session      string   `json:"session"`
+		Continues    string   `json:"continues,omitempty"` // the call whose server asked the user, and which this one goes on with
 		Connection   string   `json:"connection,omitempty"`
 		Revision     string   `json:"revision,omitempty"`
 		Tool         string   `json:"tool"`

@@ -236,8 +236,8 @@ func (a *actions) readable(w Who) []ids.Project {
 
 func row(c *store.Call, cursor, label string) api.ActivityRow {
 	r := api.ActivityRow{ProjectLabel: label, Call: string(c.ID), Time: c.At / int64(time.Millisecond), Account: string(c.Account), Host: c.Host, Project: string(c.Project), Task: string(c.Task),
-		Principal: c.Principal, Mode: c.Mode, Session: string(c.Session), Connection: string(c.Connection), Revision: string(c.Revision),
-		Tool: activity.Shown(c.Tool, activity.MaxTool), Classes: class.Set(c.Classes).Strings(), RequestID: activity.Shown(c.RequestID, activity.MaxRequestID),
+		Principal: c.Principal, Mode: c.Mode, Session: string(c.Session), Continues: activity.Continues(c.Policy), Connection: string(c.Connection), Revision: string(c.Revision),
+		Tool: activity.Item(c.Tool), Classes: class.Set(c.Classes).Strings(), RequestID: activity.Shown(c.RequestID, activity.MaxRequestID),
 		ArgsSize: c.ArgsSize, State: c.State.String(), Ended: c.Ended / int64(time.Millisecond), Size: c.Size, Code: string(c.Code), Reason: activity.Shown(c.Reason, activity.MaxReason), Cursor: cursor}
 	if c.ArgsDigest != (store.Digest{}) {
 		r.ArgsDigest = hex.EncodeToString(c.ArgsDigest[:])

@@ -213,7 +213,7 @@ func (g *Gate) NotStarted(set Set, m wire.Start, code refusal.Code, reason strin
 // continues links a record to the call whose question it answers.
 func continues(rec *store.Call, first ids.Call) {
 	if first != "" {
-		rec.Policy += " continues=" + string(first)
+		rec.Policy += " " + activity.Continuing(first)
 	}
 }
 

@@ -133,7 +133,7 @@ func (g *Gate) Check(t *registry.Task, q Native, seen Seen) Checked {
 	}
 	v := g.verdict(seen)
 	rec := store.Call{ID: ids.New[ids.Call](g.now(), g.rand()), At: g.now().UnixNano(), Account: t.Account, Host: t.Host, Project: t.Project, Task: t.ID, Principal: t.Principal, Mode: t.Mode,
-		Tool: activity.Shown(q.Tool, activity.MaxTool), Classes: uint16(k.Classes), RequestID: activity.Shown(q.RequestID, activity.MaxRequestID), ArgsSize: q.Size,
+		Tool: activity.Item(q.Tool), Classes: uint16(k.Classes), RequestID: activity.Shown(q.RequestID, activity.MaxRequestID), ArgsSize: q.Size,
 		Policy: "native tier=" + k.Tier.String()}
 	hex.Decode(rec.ArgsDigest[:], []byte(q.Digest))
 	if !v.Allow {
