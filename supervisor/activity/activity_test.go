@@ -278,3 +278,36 @@ func TestABellWakesWhoeverListened(t *testing.T) {
 	go b.Ring()
 	<-three
 }
+
+func TestItem_WhatIsCutSaysHowLongItIs(t *testing.T) {
+	long := "resource:file:///" + strings.Repeat("a", 900)
+	for _, c := range []struct{ in, end string }{
+		{"read_file", "read_file"}, {strings.Repeat("a", MaxTool), "aaa"}, {long, "… (917 bytes)"}, {long + "b", "… (918 bytes)"},
+		{strings.Repeat("\x01", 200), "… (200 bytes)"},
+	} {
+		got := Item(c.in)
+		if len(got) > MaxTool || !strings.HasSuffix(got, c.end) {
+			t.Errorf("%.20q…: %d bytes, %q", c.in, len(got), got)
+		}
+		if again := Item(got); again != got {
+			t.Errorf("not the same a second time: %q", again)
+		}
+	}
+}
+
+func TestContinues_IsTheCallThatTheRecordNames(t *testing.T) {
+	first := id[ids.Call](7)
+	for policy, want := range map[string]string{
+		"tier=observe grant=grt_x " + Continuing(first): string(first), "tier=observe": "", "": "", "continues=": "", "continues=cal_forged": "", "xcontinues=" + string(first): "",
+	} {
+		if got := Continues(policy); got != want {
+			t.Errorf("%q: %q", policy, got)
+		}
+		r := record("ask", "1")
+		r.Policy = policy
+		line, err := Export(&r, "p1")
+		if has := strings.Contains(string(line), `"continues":"`+want+`"`); err != nil || has != (want != "") {
+			t.Errorf("exported %s (%v)", line, err)
+		}
+	}
+}
