@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
 )
 
 const statelessMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"elicitation":{}}}`
@@ -398,4 +397,3 @@ func TestA8_NothingThatIsOfferedGrantsAnything(t *testing.T) {
 		})
 	}
 }
-
