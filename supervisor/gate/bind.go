@@ -130,6 +130,10 @@ func (g *Gate) person(r BindRequest) (*registry.Task, refusal.Code) {
 	}
 	t := registry.Task{ID: ids.New[ids.Task](g.now(), g.rand()), Account: a.ID, Host: registry.LocalHost, Project: r.Project,
 		Principal: access.Local(a.ID), Created: g.now().UnixMilli()}
+	var code refusal.Code
+	if err := g.reg.MayHost(&t); errors.As(err, &code) {
+		return nil, code
+	}
 	if _, code := g.MayMake(&t); code != "" { // it gets the mode of the floor
 		return nil, code
 	}
@@ -141,7 +145,6 @@ func (g *Gate) person(r BindRequest) (*registry.Task, refusal.Code) {
 		err = g.Apply(change)
 	}
 	if err != nil {
-		var code refusal.Code
 		if errors.As(err, &code) {
 			return nil, code
 		}

@@ -19,7 +19,7 @@ func (g *Gate) Resolved(t *registry.Task) access.Resolved {
 
 func (g *Gate) resolvedAs(t *registry.Task, who access.Principal) access.Resolved {
 	root := g.reg.Root()
-	return root.Access.Resolve(who, access.Facts{Account: t.Account, Owner: g.reg.Role(t.Account, t.Project) == registry.Owner,
+	return root.Access.Resolve(who, access.Facts{Account: t.Account, Owner: root.Projects[t.Project].Owner == t.Account,
 		Profile: root.Projects[t.Project].ExecutionProfile})
 }
 

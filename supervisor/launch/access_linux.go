@@ -85,13 +85,15 @@ func sameAccess(a, b order.Access) bool {
 }
 
 // found takes what a look found, unless it is what is known already. A file that was
-// there and is gone is not "no policy": that would give back what it took away.
+// there and is gone is not "no policy": that would give back what it took away. One that
+// could not be looked for, and never was there, heals when it can be.
 //
 // Preconditions: s.change is held.
 func (s *Supervisor) found(ctx context.Context, a order.Access) {
 	s.mu.Lock()
 	was := s.access
-	if !a.Present && was.Present {
+	s.accessWas = s.accessWas || isThere(a)
+	if !a.Present && s.accessWas {
 		a.Present, a.Error = true, goneText(a.Path)
 	}
 	if sameAccess(a, was) {
@@ -113,6 +115,15 @@ func (s *Supervisor) found(ctx context.Context, a order.Access) {
 		}
 	}
 	s.push(ctx, true)
+}
+
+// isThere tells whether what a look found is a file, readable or not.
+func isThere(a order.Access) bool {
+	if !a.Present || a.Error == "" {
+		return a.Present
+	}
+	_, err := os.Lstat(a.Path)
+	return !errors.Is(err, os.ErrNotExist)
 }
 
 func goneText(path string) string {

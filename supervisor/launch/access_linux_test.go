@@ -288,3 +288,19 @@ func TestC9_AnEditByHandIsRecorded(t *testing.T) {
 		return strings.Contains(string(raw), `"after":"none"`)
 	})
 }
+
+// A policy that never was there is none again once its directory can be trusted: a
+// moment in which it could not be looked for is no policy that was taken away.
+func TestC8_ADirectoryThatHealsHeals(t *testing.T) {
+	r, path := withAccess(t, "")
+	r.stateIs("none")
+	dir := filepath.Dir(path)
+	if err := os.Chown(dir, 1234, 0); err != nil {
+		t.Fatal(err)
+	}
+	r.stateIs("denying")
+	if err := os.Chown(dir, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	r.stateIs("none")
+}

@@ -41,17 +41,18 @@ type Supervisor struct {
 	change  sync.Mutex // one change of the facts at a time, and the start of a life
 	hadFile bool       // postern.yaml was there at the last good look; under change
 
-	mu       sync.Mutex
-	facts    Facts
-	access   order.Access // as it was found last
-	live     settings     // what may change while posternd runs
-	config   api.ConfigState
-	pushed   uint64 // how often facts and access were pushed; the authority acknowledges by it
-	life     *life
-	jails    map[ids.Jail]*running
-	looks    map[ids.Project]int // directories that are being looked at
-	resolves map[ids.Project]*seats
-	restarts int
+	mu        sync.Mutex
+	facts     Facts
+	access    order.Access // as it was found last
+	accessWas bool         // the access policy was there once, while this posternd runs
+	live      settings     // what may change while posternd runs
+	config    api.ConfigState
+	pushed    uint64 // how often facts and access were pushed; the authority acknowledges by it
+	life      *life
+	jails     map[ids.Jail]*running
+	looks     map[ids.Project]int // directories that are being looked at
+	resolves  map[ids.Project]*seats
+	restarts  int
 }
 
 // SealDescriptors marks everything above stderr close-on-exec, also what posternd
@@ -141,6 +142,7 @@ func open(cfg Config) (s *Supervisor, undo func(), err error) {
 		return nil, undo, err
 	}
 	s.access = readAccess(cfg.Access, time.Now())
+	s.accessWas = isThere(s.access)
 	if s.access.Error != "" {
 		cfg.Log.Error("the access policy cannot be read, and whom it governs is denied", keyError, s.access.Error)
 	}
