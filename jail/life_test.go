@@ -225,10 +225,7 @@ func TestJail4_AFailedLaunchIsNamedAndLeavesNothing(t *testing.T) {
 	warm := start(t, l, request(t, "static", "exit=0"))
 	gone(t, warm.Process)
 	for step, spoil := range map[string]func(*Request){
-		"request": func(r *Request) { r.UID = 0 },
-		"filters": func(r *Request) {
-			r.Profile.Seccomp.Groups = []spec.SyscallGroup{{Name: "x", Reason: "x", Calls: []string{"ptrace"}}}
-		},
+		"request":   func(r *Request) { r.UID = 0 },
 		"cgroup":    func(r *Request) { makeGroup(t, l, r.Name) },
 		"workspace": func(r *Request) { r.Workspace.Dir, r.Workspace.Protect = openFile(t, "/proc"), []string{} }, // cannot map ids
 		"protect": func(r *Request) { // a link cannot be protected
