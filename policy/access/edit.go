@@ -1,6 +1,7 @@
 package access
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 
@@ -49,7 +50,17 @@ type Change struct {
 // Edit returns the document with the mutation in it, and every other line as it was.
 // An error says why it is refused; nothing of the document is to be used then. doc is
 // nil where there is none yet.
-func Edit(doc []byte, m Mutation) ([]byte, Change, error) {
+func Edit(doc []byte, m Mutation) (out []byte, c Change, err error) {
+	// Lines are found by the positions that a library tells. Where it tells others than
+	// there are, the edit is refused and nobody ends.
+	defer func() {
+		if recover() != nil {
+			out, c, err = nil, Change{}, errShape
+		}
+	}()
+	if bytes.IndexByte(doc, '\r') >= 0 {
+		return nil, Change{}, fmt.Errorf("the file has carriage returns, with which lines are not edited: write it with line feeds alone first")
+	}
 	before, mistakes := Parse(doc)
 	if why, broken := before.Broken(); broken {
 		return nil, Change{}, fmt.Errorf("the file has a mistake to be mended first: %s", why)
@@ -57,7 +68,6 @@ func Edit(doc []byte, m Mutation) ([]byte, Change, error) {
 	if err := checkChannel(m.Channel); err != nil {
 		return nil, Change{}, err
 	}
-	var c Change
 	if m.Level == Chat && m.Write {
 		m.Write = false
 		c.Warnings = append(c.Warnings, "chat has no tools: write stays off")
@@ -70,14 +80,20 @@ func Edit(doc []byte, m Mutation) ([]byte, Change, error) {
 	if err != nil {
 		return nil, Change{}, err
 	}
-	out := t.bytes()
+	out = t.bytes()
 	after, now := Parse(out)
-	// The edit is right only if the document says afterwards what was asked, and nothing
-	// in it got worse.
+	// The edit is right only if the document says afterwards what was asked and says
+	// everything else as before, and nothing in it got worse.
 	if why, broken := after.Broken(); broken || len(now) > len(mistakes) {
 		return nil, Change{}, fmt.Errorf("%w (it would become: %s%v)", errShape, why, now)
 	}
+	if e, still := after.entryOf(m, target); still && m.Action == RemoveUser && strings.Contains(e.at.Key, ".access.users.") {
+		return nil, Change{}, fmt.Errorf("%w (the entry would stay)", errShape)
+	}
 	c.Before, c.After = before.describe(m, target), after.describe(m, target)
+	if !alike(before, after, m, target) {
+		return nil, Change{}, fmt.Errorf("%w (it would change more than that)", errShape)
+	}
 	if want := m.want(); want != "" && c.After != want {
 		return nil, Change{}, fmt.Errorf("%w (it would become %q)", errShape, c.After)
 	}
@@ -141,11 +157,7 @@ func (p *Policy) editUser(t *text, m Mutation, id string, at func(...string) []s
 	same := func(s string) bool { n, err := normalIn(m.Channel, s); return err == nil && n == id }
 	key := p.keyOf(t, at("access", "users"), same, id)
 	path := at("access", "users", key)
-	var e entry
-	declared := false
-	if c := p.channels[m.Channel]; c != nil {
-		e, declared = c.users[id]
-	}
+	e, declared := p.entryOf(m, id)
 	switch m.Action {
 	case SetOwner:
 		return t.set(path, "{role: owner}")
@@ -221,8 +233,25 @@ func (m Mutation) want() string {
 		return "owner"
 	case SetBlocked:
 		return "blocked"
+	case SetAdmission:
+		return m.Word
+	case SetEnabled:
+		return onOff(m.On)
+	case SetGroups:
+		return "groups " + onOff(m.On)
+	case SetMode:
+		return "default mode " + m.Word
+	case RemoveGroup:
+		return "no entry"
 	}
 	return ""
+}
+
+func onOff(on bool) string {
+	if on {
+		return "on"
+	}
+	return "off"
 }
 
 func reachText(l Level, write bool) string {
@@ -230,6 +259,13 @@ func reachText(l Level, write bool) string {
 		return "level " + l.String() + ", write on"
 	}
 	return "level " + l.String() + ", write off"
+}
+
+func (p *Policy) entryOf(m Mutation, target string) (e entry, ok bool) {
+	if c := p.channels[m.Channel]; c != nil {
+		e, ok = c.users[target]
+	}
+	return e, ok
 }
 
 // describe says what the document says of a mutation's target.
@@ -247,20 +283,14 @@ func (p *Policy) describe(m Mutation, target string) string {
 		}
 		return "restricted"
 	case SetEnabled:
-		if c.off {
-			return "off"
-		}
-		return "on"
+		return onOff(!c.off)
 	case SetMode:
 		if c.mode == "" {
 			return "default mode not set"
 		}
 		return "default mode " + c.mode
 	case SetGroups:
-		if c.groups.on {
-			return "groups on"
-		}
-		return "groups off"
+		return "groups " + onOff(c.groups.on)
 	case SetGroupDefault:
 		if !c.groups.ceiling {
 			return "no level"

@@ -112,7 +112,7 @@ func NormalID(id string) (string, error) {
 	}
 	// The name that WhatsApp's own protocol has for a number is that number.
 	for _, server := range []string{"@s.whatsapp.net", "@c.us"} {
-		if number, ok := strings.CutSuffix(id, server); ok {
+		if number, ok := strings.CutSuffix(lower(id), server); ok {
 			if !digits(number) {
 				return "", fmt.Errorf("%q: want digits before %s: %w", id, server, errNoIdentity)
 			}
@@ -173,6 +173,9 @@ func numeric(id string) bool {
 // refused: it would be another person's somewhere else.
 func e164(id string) (string, error) {
 	number := strings.TrimPrefix(id, "+")
+	if number == "" || !(digits(number[:1]) || number[0] == '(') || !digits(number[len(number)-1:]) {
+		return "", fmt.Errorf("%q: want a number that begins and ends with a digit: %w", id, errNoIdentity)
+	}
 	if !digits(number) {
 		number = strings.Map(func(c rune) rune {
 			if strings.ContainsRune(" -.()", c) {

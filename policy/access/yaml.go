@@ -40,6 +40,7 @@ const (
 	MaxEntries  = 5000 // identities of one list of a channel
 	maxMistakes = 100  // that are told
 	maxShown    = 120  // bytes of the document in one of them
+	maxNested   = 256  // lists and mappings within each other, on one line or open over many
 )
 
 // reader walks the tree by hand, because a library's strict mode ends at the first
@@ -90,6 +91,9 @@ func tree(doc []byte, mode parser.Mode) (file *ast.File, body ast.Node, wrong *M
 	if len(doc) > MaxDocument {
 		return nil, nil, &Mistake{Want: fmt.Sprintf("at most %d bytes", MaxDocument)}
 	}
+	if line := tooNested(doc); line > 0 {
+		return nil, nil, &Mistake{Line: line, Want: fmt.Sprintf("nested deeper than %d", maxNested)}
+	}
 	file, err := parser.ParseBytes(doc, mode, parser.AllowDuplicateMapKey())
 	if err != nil {
 		var at yaml.Error
@@ -105,6 +109,35 @@ func tree(doc []byte, mode parser.Mode) (file *ast.File, body ast.Node, wrong *M
 		return file, nil, nil
 	}
 	return file, file.Docs[0].Body, nil
+}
+
+// tooNested names the line where a document is nested without end, 0 where it is not. The
+// library takes a time that grows with the square of the depth, and stack. It is counted
+// as if there were no texts and comments: brackets that are open, and what begins an
+// entry on one line.
+func tooNested(doc []byte) int {
+	line, open, begun := 1, 0, 0
+	for i, c := range doc {
+		switch c {
+		case '\n', '\r':
+			begun = 0
+			if c == '\n' {
+				line++
+			}
+		case '[', '{':
+			open++
+		case ']', '}':
+			open = max(0, open-1)
+		case '-', '?':
+			if i+1 < len(doc) && (doc[i+1] == ' ' || doc[i+1] == '\t') {
+				begun++
+			}
+		}
+		if open > maxNested || begun > maxNested {
+			return line
+		}
+	}
+	return 0
 }
 
 // pair is one key of a mapping.
