@@ -466,7 +466,7 @@ func (s *Supervisor) probeWorkspace(uid uint32) (room, error) {
 		return room{}, os.NewSyscallError("mkdirat", err)
 	}
 	at := room{release: func() {
-		if err := os.RemoveAll(filepath.Join(s.work.Name(), name)); err != nil {
+		if err := s.tasks.discard(name); err != nil {
 			s.cfg.Log.Error("a scratch directory stays", keyError, err)
 		}
 	}}

@@ -651,9 +651,7 @@ func TestStart_C135_C137_LeftoversOfACrashAreRemovedByName(t *testing.T) {
 		}
 	}
 	for _, f := range []string{"run/t/tsk", "root/work/probe-1", "root/work/making-1", "root/work/removed-1", "root/work/tsk_0199", "root/pkg/.new-1"} {
-		if _, err := os.Stat(filepath.Join(r.dir, f)); !os.IsNotExist(err) {
-			t.Errorf("%s stays", f)
-		}
+		waitFor(t, f+" is gone", func() bool { return gone(filepath.Join(r.dir, f)) })
 	}
 	if m := r.must(api.RootStatus, struct{}{}); m["instance"] != instance {
 		t.Errorf("%v", m)
@@ -724,9 +722,10 @@ func TestLaunch7_C137_KillingPosterndEndsEverythingAndTheNextStartsClean(t *test
 	if names, err := os.ReadDir(workspace); err != nil || slices.ContainsFunc(names, func(e os.DirEntry) bool { return e.Name() != "made" }) {
 		t.Errorf("names are still held in the workspace: %v, %v", names, err)
 	}
-	if left, _ := os.ReadDir(filepath.Join(cfg.RootDir, workDir)); len(left) != 0 {
-		t.Errorf("scratch directories stay: %v", left)
-	}
+	waitFor(t, "no scratch directory is left", func() bool {
+		left, _ := os.ReadDir(filepath.Join(cfg.RootDir, workDir))
+		return len(left) == 0
+	})
 	groups, _ := filepath.Glob("/sys/fs/cgroup/*/" + groupOf(cfg, ids.Instance(r.must(api.RootStatus, struct{}{})["instance"].(string))) + "/*/")
 	if len(groups) != 0 {
 		t.Errorf("groups stay: %v", groups)

@@ -80,6 +80,10 @@ func Run(ctx context.Context, cfg Config) error {
 	g.Go(func() error { return s.keepAuthority(ctx) })
 	g.Go(func() error { return s.watchAccess(ctx) })
 	g.Go(func() error { return s.watchConfig(ctx) })
+	g.Go(func() error {
+		s.tasks.keepSwept(ctx, func(err error) { cfg.Log.Error("what a tool server left stays", keyError, err) })
+		return nil
+	})
 	return g.Wait()
 }
 

@@ -5,11 +5,9 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -26,8 +24,8 @@ const (
 	maxTaskDirsEach = 1024 // of one project
 )
 
-// What is not whole yet and what is being removed have names that are no task's. The
-// next start removes what is left of either.
+// What is not whole yet and what is being removed have names that are no task's. What is
+// left of either is removed after the next start.
 const (
 	makingPrefix  = "making-"
 	removedPrefix = "removed-"
@@ -39,7 +37,8 @@ const (
 // root can write: an order that names a task beside another project is refused, also
 // after a restart.
 type taskDirs struct {
-	work *os.File
+	work      *os.File
+	discarded chan struct{} // told of each name that was taken away
 
 	mu   sync.Mutex
 	all  map[ids.Task]*taskDir
@@ -53,9 +52,10 @@ type taskDir struct {
 }
 
 // openTaskDirs looks through work: directories of live projects stay for the
-// authority to ask for, and everything else that is there is an earlier run's.
+// authority to ask for, and everything else that is there is an earlier run's. It is put
+// aside alone: posternd starts however much there is, and however it was made.
 func openTaskDirs(work *os.File, f Facts) (*taskDirs, error) {
-	t := &taskDirs{work: work, all: map[ids.Task]*taskDir{}, each: map[ids.Project]int{}}
+	t := &taskDirs{work: work, discarded: make(chan struct{}, 1), all: map[ids.Task]*taskDir{}, each: map[ids.Project]int{}}
 	names, err := namesOf(int(work.Fd()), 1<<20)
 	if err != nil {
 		return nil, err
@@ -72,7 +72,9 @@ func openTaskDirs(work *os.File, f Facts) (*taskDirs, error) {
 				}
 			}
 		}
-		errs = append(errs, os.RemoveAll(filepath.Join(work.Name(), name)))
+		if !strings.HasPrefix(name, removedPrefix) {
+			errs = append(errs, t.discard(name))
+		}
 	}
 	return t, errors.Join(errs...)
 }
@@ -152,7 +154,7 @@ func (t *taskDirs) open(task ids.Task, p ids.Project, uid, gid uint32, fresh boo
 // make makes the directory under another name, and gives it its own when it is whole.
 func (t *taskDirs) make(name string, p ids.Project, uid, gid uint32) error {
 	work, unfinished := int(t.work.Fd()), makingPrefix+name
-	if err := os.RemoveAll(filepath.Join(t.work.Name(), unfinished)); err != nil {
+	if err := t.discard(unfinished); err != nil {
 		return err
 	}
 	if err := unix.Mkdirat(work, unfinished, 0o700); err != nil {
@@ -201,37 +203,16 @@ func (t *taskDirs) gone(task ids.Task) error {
 
 func (t *taskDirs) change(task ids.Task, how func(*taskDir)) error {
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	d := t.all[task]
 	if d == nil {
-		t.mu.Unlock()
 		return nil
 	}
-	how(d)
-	last := d.gone && d.users == 0
-	var err error
-	if last {
-		err = t.takeAwayLocked(task, d)
+	if how(d); !d.gone || d.users > 0 {
+		return nil
 	}
-	t.mu.Unlock()
-	if !last || err != nil {
+	if err := t.discard(string(task)); err != nil {
 		return err
-	}
-	return t.sweep()
-}
-
-// names lists the tasks that have a directory.
-func (t *taskDirs) names() []ids.Task {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return slices.Sorted(maps.Keys(t.all))
-}
-
-// takeAwayLocked takes the name away at once; what was under it is removed by sweep,
-// for it may be much.
-func (t *taskDirs) takeAwayLocked(task ids.Task, d *taskDir) error {
-	work, to := int(t.work.Fd()), removedPrefix+string(newID[ids.Jail](time.Now()))
-	if err := unix.Renameat2(work, string(task), work, to, unix.RENAME_NOREPLACE); err != nil && !errors.Is(err, unix.ENOENT) {
-		return os.NewSyscallError("renameat2", err)
 	}
 	delete(t.all, task)
 	if t.each[d.project]--; t.each[d.project] == 0 {
@@ -240,17 +221,9 @@ func (t *taskDirs) takeAwayLocked(task ids.Task, d *taskDir) error {
 	return nil
 }
 
-// sweep removes what takeAwayLocked has put aside.
-func (t *taskDirs) sweep() error {
-	names, err := namesOf(int(t.work.Fd()), 1<<20)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, n := range names {
-		if strings.HasPrefix(n, removedPrefix) {
-			errs = append(errs, os.RemoveAll(filepath.Join(t.work.Name(), n)))
-		}
-	}
-	return errors.Join(errs...)
+// names lists the tasks that have a directory.
+func (t *taskDirs) names() []ids.Task {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Sorted(maps.Keys(t.all))
 }

@@ -153,9 +153,10 @@ func TestLaunch11_ATasksDirectoryIsItsOwn(t *testing.T) {
 	expect[order.Done](d)
 	r.down()
 	start(t, cfg)
-	if got, _ := os.ReadDir(work); len(got) != 0 {
-		t.Errorf("left: %v", got)
-	}
+	waitFor(t, "nothing is left", func() bool {
+		got, _ := os.ReadDir(work)
+		return len(got) == 0
+	})
 }
 
 func orElseServer(s, other ids.Server) ids.Server {
