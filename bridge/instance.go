@@ -1,7 +1,9 @@
 package bridge
 
 import (
+	"bytes"
 	"fmt"
+	"strconv"
 	"time"
 
 	"postern/bridge/mcp"
@@ -25,6 +27,10 @@ const (
 	eraLegacy = "legacy"
 	eraModern = "modern"
 )
+
+// maxStderrShown bounds the end of a server's stderr in a catalogue that failed; the
+// whole reason has wire.MaxText.
+const maxStderrShown = 800
 
 // instance is one tool server that the authority handed over.
 type instance struct {
@@ -219,6 +225,23 @@ func drain(ch chan struct{}) {
 	}
 }
 
+// quotedEnd returns the end of what a server wrote, quoted, in at most so many bytes: as
+// much as there is room for, because what went wrong often stands above a trace. Where a
+// line begins in the first quarter of it, it begins there.
+func quotedEnd(text []byte, most int) string {
+	for n := min(len(text), most); ; {
+		end := text[len(text)-n:]
+		if i := bytes.IndexByte(end, '\n'); n < len(text) && i >= 0 && i < n/4 {
+			end = end[i+1:]
+		}
+		q := strconv.Quote(string(end))
+		if len(q) <= most {
+			return q
+		}
+		n -= max(1, (len(q)-most)/4) // a byte is quoted in at most four
+	}
+}
+
 // report sends a catalogue in parts: first the definitions as the server wrote them,
 // then, with Last, what was kept out and why.
 func (b *Bridge) report(in *instance, list upstream.Listing, err error) {
@@ -239,7 +262,7 @@ func (b *Bridge) report(in *instance, list upstream.Listing, err error) {
 	if err != nil {
 		text := err.Error()
 		if tail := in.srv.Stderr(); len(tail) > 0 {
-			text = fmt.Sprintf("%s; stderr ends %q", text, tail[max(0, len(tail)-200):])
+			text += "; stderr ends " + quotedEnd(tail, maxStderrShown)
 		}
 		base.Last, base.Error = true, cut(text, wire.MaxText)
 		_ = b.link.tell(base)

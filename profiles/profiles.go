@@ -58,6 +58,12 @@ func Builtin() (map[string]spec.Profile, error) {
 	return all, nil
 }
 
+// Source is the file of a built-in profile, to start one's own from.
+func Source(name string) ([]byte, bool) {
+	raw, err := builtin.ReadFile("builtin/" + name + ".yaml")
+	return raw, err == nil
+}
+
 // Load returns the built-in profiles and those of every *.yaml file in dirs. A
 // directory that does not exist holds none. The error joins every mistake of
 // every file.

@@ -3,7 +3,9 @@ package profiles
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -113,8 +115,8 @@ func (d *decoder) mapping(n ast.Node, key string, known fields) {
 		seen[name] = true
 		f.take(value, full)
 	})
-	for name, f := range known {
-		if f.needed && !seen[name] {
+	for _, name := range slices.Sorted(maps.Keys(known)) {
+		if known[name].needed && !seen[name] {
 			full := name
 			if key != "" {
 				full = key + "." + name

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -29,6 +30,17 @@ func (a *app) accessCommand() *cobra.Command {
 	return g
 }
 
+// accessMistake is where and what; a file that cannot be read at all has no line or key.
+func accessMistake(file string, m api.AccessMistake) string {
+	if m.Line > 0 {
+		file += ":" + strconv.Itoa(m.Line)
+	}
+	if m.Key != "" {
+		file += ": " + m.Key
+	}
+	return file + ": " + m.Text
+}
+
 func (a *app) accessShowCommand() *cobra.Command {
 	return &cobra.Command{Use: "show", Short: "the policy as it decides now, and what is wrong with the file", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -50,7 +62,7 @@ func (a *app) accessShowCommand() *cobra.Command {
 					if m.Warning {
 						word = "warning"
 					}
-					t.line("%s: %s:%d: %s: %s", word, r.File, m.Line, m.Key, m.Text)
+					t.line("%s: %s", word, accessMistake(r.File, m))
 				}
 				t.flush() // the table has columns of its own
 				t.line("")

@@ -47,7 +47,7 @@ func (a *app) connectionCommand() *cobra.Command {
 
 	var tier string
 	grant := &cobra.Command{Use: "grant PROJECT SERVER [TOOL…]", Short: "grant exact tools, prompts and resources (root)", ValidArgsFunction: a.completeConnections,
-		Long: "Grants exact tools and prompts, each with any argument, and resources by a prefix of their URI: only the jail bounds what they reach."}
+		Long: "Grants exact tools and prompts, each with any argument, and resources by a prefix of their URI. The jail bounds what they reach,\nand of known filesystem operations the paths are judged at each call."}
 	items(grant)
 	grant.Flags().StringVar(&tier, "tier", "", "raise the `tier` of these tools: observe, reversible or destructive")
 	grant.Args = func(cmd *cobra.Command, args []string) error {

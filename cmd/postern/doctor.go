@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -41,7 +42,7 @@ func (a *app) doctorCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "doctor", Short: "what this host can and cannot enforce, and why", Args: exactly(),
 		Long: "Looks at each layer that the jails need. Some can be tried as root only. Exit status 1 if one is missing."}
 	cmd.Flags().StringVar(&stateDir, "state-dir", "/var/lib/postern-root", "a `directory` on a file system that is tried beside those of the workspaces")
-	cmd.Flags().StringVar(&libexec, "libexec", "", "`directory` of the other programs (default: beside this one, or /usr/libexec/postern)")
+	cmd.Flags().StringVar(&libexec, "libexec", "", "`directory` of the other programs (default: beside this one, ../libexec/postern from there, or /usr/libexec/postern)")
 	cmd.Flags().StringVar(&uids, "uid-range", "", "`FIRST:COUNT` of the uids that jails lease (default: the running supervisor's, or posternd's own default)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		r := defaultUIDs
@@ -116,13 +117,22 @@ func userLayer() layer {
 	return judge("user postern", err == nil, layerMissing, found, "the authority runs as this user and no other", "make install, or: useradd --system --no-create-home --shell /usr/sbin/nologin postern")
 }
 
+// programDirs is where the programs are looked for: beside this one, where make install
+// puts them under the same PREFIX, and where they are without one.
+func programDirs(self string) []string {
+	dirs := []string{"/usr/libexec/postern"}
+	if self == "" {
+		return dirs
+	}
+	beside := filepath.Dir(self)
+	return slices.Compact([]string{beside, filepath.Join(filepath.Dir(beside), "libexec/postern"), dirs[0]})
+}
+
 func programsLayer(dir string) layer {
 	dirs := []string{dir}
 	if dir == "" {
-		dirs = []string{"/usr/libexec/postern"}
-		if self, err := os.Executable(); err == nil {
-			dirs = append([]string{filepath.Dir(self)}, dirs...)
-		}
+		self, _ := os.Executable()
+		dirs = programDirs(self)
 	}
 	var found, missing []string
 	for _, program := range []string{"posternd", "postern-authority", "postern-bridge", "postern-jail"} {

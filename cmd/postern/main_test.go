@@ -572,6 +572,33 @@ func TestAnEmptyAnswerToSomebodyUnknown(t *testing.T) {
 
 // The values that the program names are those that are accepted: it may not
 // import who knows them, its test may.
+func TestDoctorLooksWhereInstallPutsThem(t *testing.T) {
+	for self, want := range map[string][]string{
+		"":                        {"/usr/libexec/postern"},
+		"/usr/bin/postern":        {"/usr/bin", "/usr/libexec/postern"},
+		"/usr/local/bin/postern":  {"/usr/local/bin", "/usr/local/libexec/postern", "/usr/libexec/postern"},
+		"/tmp/d/usr/bin/postern":  {"/tmp/d/usr/bin", "/tmp/d/usr/libexec/postern", "/usr/libexec/postern"},
+		"/home/x/postern/bin/pos": {"/home/x/postern/bin", "/home/x/postern/libexec/postern", "/usr/libexec/postern"},
+	} {
+		if got := programDirs(self); !slices.Equal(got, want) {
+			t.Errorf("%q: %q, want %q", self, got, want)
+		}
+	}
+}
+
+// Whoever reads a policy that cannot be read at all sees no empty line number or key.
+func TestWhereAMistakeOfThePolicyIs(t *testing.T) {
+	for want, m := range map[string]api.AccessMistake{
+		"f: gone":          {Text: "gone"},
+		"f:2: no YAML":     {Line: 2, Text: "no YAML"},
+		"f:4: a.b: a list": {Line: 4, Key: "a.b", Text: "a list"},
+	} {
+		if got := accessMistake("f", m); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 func TestTheNamedValuesAreAll(t *testing.T) {
 	var classes, tiers []string
 	for c := class.Class(1); c.String() != ""; c++ {

@@ -81,6 +81,7 @@ type profileMistake struct {
 
 func (a *app) profileCommand() *cobra.Command {
 	var dir string
+	var source bool
 	// The usual directory need not be there; one that was asked for must.
 	load := func(cmd *cobra.Command) ([]profileDocument, error) {
 		if cmd.Flags().Changed("profiles-dir") {
@@ -106,7 +107,7 @@ func (a *app) profileCommand() *cobra.Command {
 			}
 		})
 	}}
-	show := &cobra.Command{Use: "show NAME", Short: "what a jail of a profile sees and may do, with the reasons", Args: exactly("NAME"), RunE: func(cmd *cobra.Command, args []string) error {
+	show := &cobra.Command{Use: "show NAME [--source]", Short: "what a jail of a profile sees and may do, with the reasons", Args: exactly("NAME"), RunE: func(cmd *cobra.Command, args []string) error {
 		all, err := load(cmd)
 		if err != nil {
 			return err
@@ -115,11 +116,15 @@ func (a *app) profileCommand() *cobra.Command {
 		if i < 0 {
 			return api.Refuse(refusal.ProfileUnknown, "%q; see postern profile list.", args[0])
 		}
+		if source {
+			return a.profileSource(all[i], dir)
+		}
 		return a.show(all[i], func(t *table) { profileTable(t, all[i]) })
 	}}
 	for _, cmd := range []*cobra.Command{list, show} {
 		cmd.Flags().StringVar(&dir, "profiles-dir", "/etc/postern/profiles.d", "`directory` of profiles of your own")
 	}
+	show.Flags().BoolVar(&source, "source", false, "the file itself, to start a profile of your own from")
 	check := &cobra.Command{Use: "check FILE…", Short: "every mistake of profiles that need not be installed yet", RunE: func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return usagef("needs FILE")
@@ -127,6 +132,22 @@ func (a *app) profileCommand() *cobra.Command {
 		return a.checkProfiles(args)
 	}}
 	return a.group("profile", "what jails see and may do", list, show, check)
+}
+
+// profileSource shows the file that a profile was read from.
+func (a *app) profileSource(d profileDocument, dir string) error {
+	raw, ok := profiles.Source(d.Name)
+	if !ok {
+		var err error
+		if raw, err = os.ReadFile(filepath.Join(dir, d.Name+".yaml")); err != nil {
+			return err
+		}
+	}
+	return a.show(map[string]string{"name": d.Name, "source": string(raw)}, func(t *table) {
+		for line := range strings.Lines(string(raw)) {
+			t.line("%s", strings.TrimSuffix(line, "\n"))
+		}
+	})
 }
 
 func (r profileRow) from() string {

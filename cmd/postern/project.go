@@ -68,10 +68,10 @@ func (a *app) projectSetCommand() *cobra.Command {
 	var open, closed []string
 	set := &cobra.Command{Use: "set PROJECT [--person-bind on|off] [--execution-profile NAME] [--open-name NAME | --close-name NAME]...", Short: "change a root fact of a project (root)",
 		Long: "Changes a root fact of a project. --open-name lets its servers write one of the names that programs outside their jails obey, such as .git/hooks;\n" +
-			"--close-name takes that away. Servers of the project that run are ended; the next call starts them anew.", ValidArgsFunction: a.completeProjects}
-	set.Flags().StringVar(&bind, "person-bind", "", "on or off: may its people connect without a token")
+			"--close-name takes that away. Servers of the project that ran with other names are ended; the next call starts them anew.", ValidArgsFunction: a.completeProjects}
+	set.Flags().StringVar(&bind, "person-bind", "", "`on|off`: may its people connect without a token")
 	set.Flags().Lookup("person-bind").NoOptDefVal = "on"
-	set.Flags().StringVar(&profile, "execution-profile", "", "the execution `profile`")
+	set.Flags().StringVar(&profile, "execution-profile", "", "the execution `profile`: standard, or isolated-pod, in which its owner may run programs")
 	set.Flags().StringArrayVar(&open, "open-name", nil, "a protected `name` of the workspace that its servers may write; again for more")
 	set.Flags().StringArrayVar(&closed, "close-name", nil, "a `name` that is open and is to be protected again; again for more")
 	set.Args = func(cmd *cobra.Command, args []string) error {

@@ -72,7 +72,7 @@ func (a *app) restoreCommand() *cobra.Command {
 		}
 		return a.show(out, func(t *table) {
 			t.line("The backup of %s is in place; the root facts are %s.", time.UnixMilli(out.Taken).Format(time.DateTime), out.Facts)
-			t.line("What was there before is in %s.", out.Former)
+			t.line("What was there before, if anything, is in %s.", out.Former)
 			if !o.enabled {
 				t.line("Every connection is disabled: start posternd, look at them, and enable those that you want.")
 			}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strconv"
 	"syscall"
 
@@ -58,6 +59,13 @@ func readOwned(path string) ([]byte, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
+	}
+	// Whoever may write the directory can put another file in its place.
+	switch dir, err := os.Stat(filepath.Dir(path)); {
+	case err != nil:
+		return nil, err
+	case dir.Sys().(*syscall.Stat_t).Uid != 0 || dir.Mode().Perm()&0o022 != 0:
+		return nil, fmt.Errorf("%s: its directory must be root's and writable by nobody else; it belongs to uid %d with mode %v", path, dir.Sys().(*syscall.Stat_t).Uid, dir.Mode())
 	}
 	if st := info.Sys().(*syscall.Stat_t); !info.Mode().IsRegular() || st.Uid != 0 || info.Mode().Perm()&0o022 != 0 {
 		return nil, fmt.Errorf("%s: must be a file of root's that nobody else may write; it belongs to uid %d with mode %v", path, st.Uid, info.Mode())
@@ -135,6 +143,9 @@ func (d *decoder) bad(n ast.Node, key, format string, args ...any) {
 	line := 0
 	if n != nil && n.GetToken() != nil {
 		line = n.GetToken().Position.Line
+	}
+	if key == "" {
+		key = "the file"
 	}
 	d.mistakes = append(d.mistakes, fmt.Errorf("%s:%d: %s: %s", d.path, line, key, fmt.Sprintf(format, args...)))
 }

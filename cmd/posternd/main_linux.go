@@ -17,6 +17,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/signal"
 	"os/user"
@@ -69,6 +70,10 @@ func run(ctx context.Context, args []string, errw io.Writer) int {
 	if check {
 		return report(errw, cfg.CheckFiles())
 	}
+	if uid := os.Geteuid(); uid != 0 {
+		fmt.Fprintf(errw, "posternd: is started as root; this is uid %d\n", uid)
+		return refusal.ExitNotAllowed
+	}
 	lines := sink.New(errw)
 	defer lines.Close()
 	cfg.Stderr = lines
@@ -92,8 +97,8 @@ func report(errw io.Writer, mistakes []error) int {
 	if len(mistakes) == 0 {
 		return 0
 	}
-	for _, m := range mistakes {
-		fmt.Fprintf(errw, "posternd: %v\n", m)
+	for _, m := range mistakes { // one may join several, each a line
+		fmt.Fprintf(errw, "posternd: %s\n", strings.ReplaceAll(m.Error(), "\n", "\nposternd: "))
 	}
 	return refusal.ExitConfig
 }
@@ -134,6 +139,8 @@ func configure(args []string, errw io.Writer) (cfg launch.Config, check bool, st
 	cfg, mistakes := read()
 	if len(mistakes) == 0 {
 		mistakes = cfg.Check()
+	} else {
+		mistakes = append(mistakes, cfg.CheckIDs()...)
 	}
 	cfg.Reload = func() (launch.Config, error) {
 		next, mistakes := read()
@@ -182,8 +189,10 @@ func settings(cfg launch.Config, uids, account string) (launch.Config, []error) 
 		cfg.UIDs, err = parseRange(uids)
 		note(err)
 	}
-	cfg.UID, cfg.GID, err = lookUp(account)
-	note(err)
+	if cfg.UID, cfg.GID, err = lookUp(account); err != nil {
+		note(err)
+		cfg.UID = math.MaxUint32 // nobody's: nothing else can be said about it
+	}
 	if cfg.Libexec == "" {
 		exe, err := os.Executable()
 		note(err)

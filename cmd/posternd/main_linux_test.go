@@ -33,6 +33,14 @@ activity: {keep_days: 30, keep_mib: 64}
 audit: {file_kib: 64, old_files: 3}
 `
 
+// twice has hosts that cannot be told apart, or are somebody else.
+const twice = `hosts:
+  - {id: a, uid: 900, accounts: ["*"], projects: ["*"], channels: [Whats App]}
+  - {id: a, uid: 901, accounts: ["*"], projects: ["*"]}
+  - {id: b, uid: 900, accounts: ["*"], projects: ["*"]}
+  - {id: c, uid: 200001, accounts: ["*"], projects: ["*"]}
+`
+
 func TestConfig_IsReadStrictly(t *testing.T) {
 	c, err := decodeConfig("postern.yaml", []byte(good))
 	if err != nil {
@@ -111,12 +119,20 @@ func TestPosternd1_NothingIsStartedAndTheStatusIs78(t *testing.T) {
 			[]string{"postern.yaml:1: hots", "uid-range: want FIRST:COUNT", "authority-user: "}},
 		"a range that is root's":  {at("--uid-range", "0:10"), func() { os.WriteFile(config, nil, 0o600) }, refusal.ExitConfig, []string{"uid-range"}},
 		"a file others may write": {at(), func() { os.Chmod(config, 0o666) }, refusal.ExitConfig, []string{"must be a file of root's", config}},
-		"a file that is missing":  {at("--config", dir+"/none"), nil, refusal.ExitConfig, []string{"none"}},
-		"an argument":             {at("start"), nil, refusal.ExitUsage, []string{"start"}},
-		"an unknown flag":         {at("--insecure"), nil, refusal.ExitUsage, []string{"insecure"}},
+		"who is who, beside other mistakes": {at("--uid-range", "200000:64"), func() { os.WriteFile(config, []byte("hots: []\n"+twice), 0o600) }, refusal.ExitConfig,
+			[]string{"postern.yaml:1: hots", `two have the id "a"`, `"b" has the uid 900 of "a"`, `"c" has uid 200001 of the jails' range`, `"Whats App" is no channel`}},
+		"an authority in the range":    {at("--authority-user", "1879048200:5"), func() { os.WriteFile(config, nil, 0o600) }, refusal.ExitConfig, []string{"authority-user: uid 1879048200 lies in the jails' range"}},
+		"an authority that is root":    {at("--authority-user", "0:0"), func() { os.WriteFile(config, nil, 0o600) }, refusal.ExitConfig, []string{"authority-user: uid 0 is root's"}},
+		"a group that is no path":      {at("--cgroup", "/postern"), func() { os.WriteFile(config, nil, 0o600) }, refusal.ExitConfig, []string{"cgroup: want a path relative"}},
+		"a directory others may write": {at(), func() { os.WriteFile(config, nil, 0o600); os.Chmod(dir, 0o777) }, refusal.ExitConfig, []string{"its directory must be root's", config}},
+		"nothing is a mapping":         {at(), func() { os.WriteFile(config, []byte("- a\n"), 0o600) }, refusal.ExitConfig, []string{"postern.yaml:1: the file: want a mapping"}},
+		"a file that is missing":       {at("--config", dir+"/none"), nil, refusal.ExitConfig, []string{"none"}},
+		"an argument":                  {at("start"), nil, refusal.ExitUsage, []string{"start"}},
+		"an unknown flag":              {at("--insecure"), nil, refusal.ExitUsage, []string{"insecure"}},
 	} {
 		os.WriteFile(config, []byte("hots: []\n"), 0o600)
 		os.Chmod(config, 0o600)
+		os.Chmod(dir, 0o700)
 		if c.prep != nil {
 			c.prep()
 		}
@@ -130,6 +146,7 @@ func TestPosternd1_NothingIsStartedAndTheStatusIs78(t *testing.T) {
 			}
 		}
 	}
+	os.Chmod(dir, 0o700)
 	// The permitted twin of all of these: --check, which makes nothing either.
 	os.WriteFile(config, []byte(good), 0o600)
 	os.Chmod(config, 0o600)

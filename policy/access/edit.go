@@ -65,7 +65,7 @@ func Edit(doc []byte, m Mutation) (out []byte, c Change, err error) {
 	if why, broken := before.Broken(); broken {
 		return nil, Change{}, fmt.Errorf("the file has a mistake to be mended first: %s", why)
 	}
-	if err := checkChannel(m.Channel); err != nil {
+	if err := CheckChannel(m.Channel); err != nil {
 		return nil, Change{}, err
 	}
 	if m.Level == Chat && m.Write {
@@ -173,7 +173,7 @@ func (p *Policy) editUser(t *text, m Mutation, id string, at func(...string) []s
 		return t.remove(path)
 	}
 	if declared && e.kind == Owner {
-		return fmt.Errorf("an owner has no level: take the role away first (%s)", e.at)
+		return fmt.Errorf("an owner has no level: take the entry away first, with --remove (%s)", e.at)
 	}
 	return setReach(t, path, m)
 }

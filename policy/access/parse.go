@@ -44,7 +44,7 @@ func Parse(doc []byte) (*Policy, []Mistake) {
 			ok = false
 		}
 		for _, m := range list {
-			if err := checkChannel(m.key); err != nil {
+			if err := CheckChannel(m.key); err != nil {
 				r.bad(m.at, under("channels", m.key), "%v", err)
 				ok = false // whom it was meant for cannot be told
 				continue
@@ -89,7 +89,7 @@ func (r *reader) modes(n ast.Node) policy.Modes {
 	for _, m := range list {
 		key := under("modes", m.key)
 		t, ok := r.toolPolicy(m.value, key)
-		if err := checkChannel(m.key); err != nil {
+		if err := CheckChannel(m.key); err != nil {
 			r.bad(m.at, key, "want a name of lower-case letters, digits, _ and -")
 			continue
 		}

@@ -51,7 +51,7 @@ func ParsePrincipal(s string) (Principal, error) {
 	if !ok {
 		return Principal{}, fmt.Errorf("%.*q is no principal: want CHANNEL:ID or CHANNEL:group/GROUP/ID", MaxIdentity, s)
 	}
-	if err := checkChannel(channel); err != nil {
+	if err := CheckChannel(channel); err != nil {
 		return Principal{}, err
 	}
 	p := Principal{Channel: channel}
@@ -74,7 +74,8 @@ func ParsePrincipal(s string) (Principal, error) {
 	return p, nil
 }
 
-func checkChannel(name string) error {
+// CheckChannel tells what is wrong with a channel's name.
+func CheckChannel(name string) error {
 	for i := range len(name) {
 		c := name[i]
 		if c >= 'a' && c <= 'z' || i > 0 && (c >= '0' && c <= '9' || c == '_' || c == '-') {

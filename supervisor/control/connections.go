@@ -14,7 +14,7 @@ import (
 )
 
 // grantNotice stands at every grant.
-const grantNotice = "A tool is granted with any argument; only the jail bounds what it reaches."
+const grantNotice = "A tool is granted with any argument: the jail bounds what it reaches, and of known filesystem operations the paths are judged."
 
 // readiness says whether a connection can serve calls, with the reason beside it.
 func (a *actions) readiness(c *registry.Connected) (state, reason string) {

@@ -65,7 +65,7 @@ func readOwned(path string, most int64) ([]byte, error) {
 	}
 	fd, err := unix.Openat(int(dir.Fd()), filepath.Base(path), unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+		return nil, notOpened(path, err)
 	}
 	f := os.NewFile(uintptr(fd), path)
 	defer f.Close()

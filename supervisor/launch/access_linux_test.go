@@ -103,7 +103,7 @@ func TestC8_TheFileIsReadAgainWheneverItChanges(t *testing.T) {
 		"others may write it": {func() { os.Chmod(path, 0o622) }, "0622"},
 		"another user's":      {func() { os.Chown(path, 1234, 0) }, "uid 1234"},
 		"a second name":       {func() { os.Link(path, path+".2") }, "2 names"},
-		"a link":              {func() { os.Rename(path, path+".real"); os.Symlink(path+".real", path) }, "too many levels"},
+		"a link":              {func() { os.Rename(path, path+".real"); os.Symlink(path+".real", path) }, "is a symbolic link"},
 		"a pipe":              {func() { os.Remove(path); unix.Mkfifo(path, 0o600) }, "neither a file"},
 		"a directory":         {func() { os.Remove(path); os.Mkdir(path, 0o755) }, ""},
 		"too long":            {func() { write(good + "#" + strings.Repeat("x", 1<<20)) }, "more than"},

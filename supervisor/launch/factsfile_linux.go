@@ -135,9 +135,17 @@ func (f *factsFile) save(facts Facts) error {
 func openPlain(path string, flags int) (*os.File, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC|unix.O_NONBLOCK|flags, 0)
 	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+		return nil, notOpened(path, err)
 	}
 	return os.NewFile(uintptr(fd), path), nil
+}
+
+// notOpened says in a person's words what O_NOFOLLOW answers to a link.
+func notOpened(path string, err error) error {
+	if errors.Is(err, unix.ELOOP) {
+		return fmt.Errorf("%q is a symbolic link, which is not followed: put the file itself there: %w", path, err)
+	}
+	return &os.PathError{Op: "open", Path: path, Err: err}
 }
 
 // checkOwned refuses a file or directory of root's that is not root's alone: refused

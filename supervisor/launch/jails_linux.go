@@ -317,7 +317,7 @@ type room struct {
 func (s *Supervisor) launchServer(l *life, kind string, project ids.Project, v Revision, workspace func(uid uint32) (room, error)) (*running, pipes, error) {
 	profile, ok := s.profile(v.Profile)
 	if !ok || profile.Digest != v.ProfileDigest {
-		return nil, pipes{}, api.Refuse(refusal.ProfileUnknown, "%q.", v.Profile)
+		return nil, pipes{}, api.Refuse(refusal.ProfileUnknown, "There is no profile %q any more: put its file back, or use postern server update.", v.Profile)
 	}
 	row, err := s.lease(kind, project, v.ID, v.Profile)
 	if err != nil {

@@ -21,4 +21,6 @@ const (
 	keyKey      = "key"
 	keyBefore   = "before"
 	keyAfter    = "after"
+	keyServer   = "server"
+	keyProfile  = "profile"
 )

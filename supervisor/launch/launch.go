@@ -49,6 +49,7 @@ import (
 
 	"postern/ids"
 	"postern/jail/spec"
+	"postern/policy/access"
 	"postern/refusal"
 	"postern/supervisor/api"
 	"postern/supervisor/audit"
@@ -64,6 +65,9 @@ const (
 
 // BridgeProfile is the profile of Postern's own bridge; no registration may name it.
 const BridgeProfile = "bridge"
+
+// minUID is the least uid that a jail may lease: below are users of the system.
+const minUID = 65536
 
 // Bounds of waiting and of work in parallel.
 const (
@@ -131,11 +135,8 @@ func (c Config) Check() []error {
 	if longest := filepath.Join(c.RunDir, "p", string(newID[ids.Project](time.Time{})), socketName); len(longest) > maxSocketPath {
 		bad("run-dir: %q makes socket paths of %d bytes, at most %d are possible", c.RunDir, len(longest), maxSocketPath)
 	}
-	if c.UIDs.First < 65536 || c.UIDs.Count == 0 || uint64(c.UIDs.First)+uint64(c.UIDs.Count) > 1<<31 {
-		bad("uid-range: want a range between 65536 and %d, not %s", uint64(1)<<31-1, rangeText(c.UIDs))
-	}
-	if c.UID == 0 || within(c.UID, c.UIDs) {
-		bad("authority user: uid %d is not possible", c.UID)
+	if !filepath.IsLocal(c.Cgroup) || filepath.Clean(c.Cgroup) != c.Cgroup {
+		bad("cgroup: want a path relative to each hierarchy, in its shortest form, not %q", c.Cgroup)
 	}
 	if c.Access != "" && !spec.CleanPath(c.Access) {
 		bad("access: want an absolute path in its shortest form, not %q", c.Access)
@@ -143,20 +144,49 @@ func (c Config) Check() []error {
 	if err := c.Audit.Check(); err != nil {
 		out = append(out, err)
 	}
-	seen := map[string]bool{}
+	out = append(out, c.CheckIDs()...)
+	if _, ok := c.Profiles[BridgeProfile]; !ok {
+		bad("profiles: %q is missing", BridgeProfile)
+	}
+	return out
+}
+
+// CheckIDs returns every mistake in who is who: the jails' range, the authority, the
+// hosts. Of what could not be read it says nothing.
+func (c Config) CheckIDs() []error {
+	var out []error
+	bad := func(format string, args ...any) { out = append(out, fmt.Errorf(format, args...)) }
+	if c.UIDs.First < minUID || c.UIDs.Count == 0 || uint64(c.UIDs.First)+uint64(c.UIDs.Count) > 1<<31 {
+		bad("uid-range (uid_range in postern.yaml): want a range between %d and %d, not %s", minUID, uint64(1)<<31-1, rangeText(c.UIDs))
+	}
+	switch {
+	case c.UID == 0:
+		bad("authority-user: uid 0 is root's; the authority has no privilege")
+	case within(c.UID, c.UIDs):
+		bad("authority-user: uid %d lies in the jails' range %s", c.UID, rangeText(c.UIDs))
+	}
+	byID, byUID := map[string]bool{}, map[uint32]string{}
 	for _, h := range c.Hosts {
 		switch {
-		case h.ID == "" || seen[h.ID]:
-			bad("hosts: id %q is empty or used twice", h.ID)
+		case h.ID == "":
+			bad("hosts: one has no id")
+		case byID[h.ID]:
+			bad("hosts: two have the id %q", h.ID)
+		}
+		switch other, ok := byUID[h.UID]; {
+		case ok && other != h.ID:
+			bad("hosts: %q has the uid %d of %q", h.ID, h.UID, other)
 		case h.UID == c.UID:
 			bad("hosts: %q has the authority's uid %d", h.ID, h.UID)
 		case within(h.UID, c.UIDs):
 			bad("hosts: %q has uid %d of the jails' range %s", h.ID, h.UID, rangeText(c.UIDs))
 		}
-		seen[h.ID] = true
-	}
-	if _, ok := c.Profiles[BridgeProfile]; !ok {
-		bad("profiles: %q is missing", BridgeProfile)
+		for _, name := range h.Channels {
+			if err := access.CheckChannel(name); err != nil {
+				bad("hosts: %q: channels: %w", h.ID, err)
+			}
+		}
+		byID[h.ID], byUID[h.UID] = true, h.ID
 	}
 	return out
 }

@@ -180,7 +180,7 @@ func TestProjects_WorkspacesAreCheckedAtAdd(t *testing.T) {
 		t.Errorf("%v", m)
 	}
 	none := "unconfined"
-	r.refused(refusal.ProfileRefused, api.ProjectSet, api.ProjectSetParams{Project: "p", ExecutionProfile: &none})
+	r.refused(refusal.BadRequest, api.ProjectSet, api.ProjectSetParams{Project: "p", ExecutionProfile: &none})
 }
 
 // said is what testdata/server tells of itself.

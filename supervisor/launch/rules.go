@@ -154,7 +154,7 @@ func (f Facts) setProject(p api.ProjectSetParams) (Facts, Project, *api.Refusal)
 	}
 	if p.ExecutionProfile != nil {
 		if !policy.KnownProfile(*p.ExecutionProfile) {
-			return Facts{}, Project{}, api.Refuse(refusal.ProfileRefused, "There is no execution profile %.64q; there are %q and %q.", *p.ExecutionProfile, policy.ProfileStandard, policy.ProfileIsolatedPod)
+			return Facts{}, Project{}, api.Refuse(refusal.BadRequest, "There is no execution profile %.64q; there are %q and %q.", *p.ExecutionProfile, policy.ProfileStandard, policy.ProfileIsolatedPod)
 		}
 		g.Projects[i].ExecutionProfile = *p.ExecutionProfile
 	}

@@ -74,6 +74,12 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
+	for _, srv := range s.facts.Servers {
+		name := srv.Current().Profile
+		if _, ok := cfg.Profiles[name]; !ok && !srv.Deleted {
+			cfg.Log.Warn("there is no profile of this name, and the server does not start: put its file back, or use postern server update", keyServer, srv.Label, keyProfile, name)
+		}
+	}
 	cfg.Log.Info("serving", keyRunDir, cfg.RunDir, keyInstance, s.facts.Instance, keyFacts, s.facts.Version, keyUIDs, rangeText(cfg.UIDs))
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.serveRoot(ctx, root) })
@@ -121,6 +127,9 @@ func open(cfg Config) (s *Supervisor, undo func(), err error) {
 		return nil, undo, err
 	}
 	release, err := lockUIDs(cfg.LockDir, cfg.UIDs)
+	if errors.Is(err, os.ErrNotExist) {
+		err = fmt.Errorf("lock-dir: there is no directory %q; make it, or name another: %w", cfg.LockDir, err)
+	}
 	if err != nil {
 		return nil, undo, err
 	}

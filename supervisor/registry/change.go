@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"postern/ids"
@@ -449,7 +450,11 @@ func (r *Registry) MayHost(t *Task) error {
 		if t.Host == LocalHost {
 			return refuse(refusal.PersonBindOff, "project %s", t.Project)
 		}
-		return refuse(refusal.HostNotAssigned, "host %q", t.Host)
+		if r.root.Hosts[t.Host].Serves(t.Account, t.Project) {
+			channel, _, _ := strings.Cut(t.Principal, ":")
+			return refuse(refusal.HostNotAssigned, "host %q may name nobody of channel %.64q; its channels are in postern.yaml", t.Host, channel)
+		}
+		return refuse(refusal.HostNotAssigned, "host %q; its accounts and projects are in postern.yaml", t.Host)
 	}
 	return nil
 }

@@ -378,6 +378,11 @@ func TestMembersAndTasks(t *testing.T) {
 	w.refused(refusal.PersonBindOff)(w.r.NewTask(w.task(alice, blog, LocalHost)))
 	w.do(w.r.NewTask(w.task(alice, blog, "agent")))
 	w.refused(refusal.HostNotAssigned)(w.r.NewTask(w.task(bob, shop, "agent")))
+	stranger := w.task(alice, blog, "agent")
+	stranger.Principal = "telegram:5"
+	if _, err := w.r.NewTask(stranger); err == nil || !strings.Contains(err.Error(), `may name nobody of channel "telegram"`) {
+		t.Errorf("a channel that is not the host's: %v", err)
+	}
 	w.refused(refusal.HostUnknown)(w.r.NewTask(w.task(alice, shop, "nobody")))
 	w.refused(refusal.AccountUnknown)(w.r.NewTask(w.task(9, shop, LocalHost)))
 	w.refused(refusal.ProjectUnknown)(w.r.NewTask(w.task(alice, 9, LocalHost)))
