@@ -38,6 +38,7 @@ const twice = `hosts:
   - {id: a, uid: 900, accounts: ["*"], projects: ["*"], channels: [Whats App]}
   - {id: a, uid: 901, accounts: ["*"], projects: ["*"]}
   - {id: b, uid: 900, accounts: ["*"], projects: ["*"]}
+  - {id: d, uid: 0, accounts: ["*"], projects: ["*"]}
   - {id: c, uid: 200001, accounts: ["*"], projects: ["*"]}
 `
 
@@ -120,7 +121,7 @@ func TestPosternd1_NothingIsStartedAndTheStatusIs78(t *testing.T) {
 		"a range that is root's":  {at("--uid-range", "0:10"), func() { os.WriteFile(config, nil, 0o600) }, refusal.ExitConfig, []string{"uid-range"}},
 		"a file others may write": {at(), func() { os.Chmod(config, 0o666) }, refusal.ExitConfig, []string{"must be a file of root's", config}},
 		"who is who, beside other mistakes": {at("--uid-range", "200000:64"), func() { os.WriteFile(config, []byte("hots: []\n"+twice), 0o600) }, refusal.ExitConfig,
-			[]string{"postern.yaml:1: hots", `two have the id "a"`, `"b" has the uid 900 of "a"`, `"c" has uid 200001 of the jails' range`, `"Whats App" is no channel`}},
+			[]string{"postern.yaml:1: hots", `two have the id "a"`, `"b" has the uid 900 of "a"`, `"d" has uid 0; root is no host`, `"c" has uid 200001 of the jails' range`, `"Whats App" is no channel`}},
 		"an authority in the range":    {at("--authority-user", "1879048200:5"), func() { os.WriteFile(config, nil, 0o600) }, refusal.ExitConfig, []string{"authority-user: uid 1879048200 lies in the jails' range"}},
 		"an authority that is root":    {at("--authority-user", "0:0"), func() { os.WriteFile(config, nil, 0o600) }, refusal.ExitConfig, []string{"authority-user: uid 0 is root's"}},
 		"a group that is no path":      {at("--cgroup", "/postern"), func() { os.WriteFile(config, nil, 0o600) }, refusal.ExitConfig, []string{"cgroup: want a path relative"}},

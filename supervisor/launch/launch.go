@@ -176,6 +176,8 @@ func (c Config) CheckIDs() []error {
 		switch other, ok := byUID[h.UID]; {
 		case ok && other != h.ID:
 			bad("hosts: %q has the uid %d of %q", h.ID, h.UID, other)
+		case h.UID == 0:
+			bad("hosts: %q has uid 0; root is no host", h.ID)
 		case h.UID == c.UID:
 			bad("hosts: %q has the authority's uid %d", h.ID, h.UID)
 		case within(h.UID, c.UIDs):
