@@ -86,8 +86,8 @@ var advice = map[Code]string{
 	ModeRefused: "The task's mode leaves this tool out. A task keeps its mode; another mode is another task.",
 	ModeUnknown: "The modes are `search`, `code`, `auto` and those that `access.yaml` declares. Without `--mode` a task gets the " +
 		"widest one of its principal.",
-	ProfileRefused: "A tool that executes processes, in a jail that forbids them, could only fail; or an execution profile " +
-		"was named that does not exist: there are `standard` and `isolated-pod`.",
+	ProfileRefused: "The tool is of class `process.execute`, the project's execution profile is `standard`, and the jail of its " +
+		"server may not start programs: it could only fail. Register the server under a profile with `fork`.",
 	AccessRefused: "The access policy holds the tool back from whoever the task acts for, in any mode. `postern explain` shows the " +
 		"line that decides; `postern access` changes it.",
 	PrincipalRefused: "`access.yaml` does not admit it. A task without `--principal` acts for its own account, and then only for the " +
