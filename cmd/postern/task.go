@@ -54,7 +54,7 @@ func (a *app) taskCommand() *cobra.Command {
 	create.Flags().StringVar(&p.Project, "project", "", "the `project` it is bound to")
 	create.Flags().StringVar(&forUID, "for-uid", "", "the `user` whose runtime will connect, by uid or name")
 	create.Flags().StringVar(&p.Principal, "principal", "", "whom it acts for, as `CHANNEL:ID`")
-	create.Flags().StringVar(&p.Mode, "mode", "", "its `mode`: search, code, auto or one of the access policy's own (default: code)")
+	create.Flags().StringVar(&p.Mode, "mode", "", "its `mode`: search, code, auto or one of the access policy's own (default: the widest of whom it acts for)")
 	create.RegisterFlagCompletionFunc("project", a.completeProjects)
 	create.RunE = func(cmd *cobra.Command, _ []string) error {
 		if p.Project == "" || forUID == "" {
