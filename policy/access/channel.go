@@ -27,7 +27,7 @@ func (r *reader) channel(m pair, modes policy.Modes) *channel {
 		case "type":
 			r.word(k.value, at) // of whoever reads this file beside Postern
 		case "default_mode":
-			c.mode = r.mode(k.value, at, modes)
+			c.mode, c.modeless = r.mode(k, at, modes)
 		case "allow", "owners":
 			r.legacy(c, m.key, k)
 		case "reply_in_groups":
@@ -124,10 +124,13 @@ func (r *reader) users(c *channel, channel string, n ast.Node, key string) {
 	for _, k := range list {
 		at := under(key, k.key)
 		id, ok := r.identity(k.at, at, channel)
+		e := r.user(k, at)
 		if !ok {
+			if e.kind == Blocked || !e.ok { // whom it was to keep out is not known
+				c.somebody = &Place{lineOf(k.at), at}
+			}
 			continue
 		}
-		e := r.user(k, at)
 		if seen[id] {
 			r.bad(k.at, at, "is the identity of another entry too, and so denied")
 			e.ok = false
@@ -260,7 +263,7 @@ func (r *reader) groups(c *channel, channel string, m pair, key string, modes po
 		case "default":
 			g.others = r.reach(k, at, Group, Read)
 		case "default_mode":
-			g.mode = r.mode(k.value, at, modes)
+			g.mode, g.modeless = r.mode(k, at, modes)
 		default:
 			id, err := NormalGroup(k.key)
 			if err != nil {
@@ -285,15 +288,16 @@ func (r *reader) groups(c *channel, channel string, m pair, key string, modes po
 	}
 }
 
-// mode reads the name of a mode. One that is not known leaves the narrowest.
-func (r *reader) mode(n ast.Node, key string, modes policy.Modes) string {
-	s, ok := r.word(n, key)
-	switch {
-	case !ok:
-		return ""
-	case !modes.Known(s) || s == policy.ModeAuto:
-		r.bad(n, key, "%.*q is no mode with a list: want one of %q", maxShown, s, modes.Names())
-		return ""
+// mode reads the name of a mode. Where it cannot be read, or is no mode of the document
+// (one whose lists are wrong is none), the place is told, and whom it bounds is denied:
+// the mode that was meant may be narrower than any that is left.
+func (r *reader) mode(m pair, key string, modes policy.Modes) (string, *Place) {
+	s, ok := r.word(m.value, key)
+	if ok && modes.Known(s) && s != policy.ModeAuto {
+		return s, nil
 	}
-	return s
+	if ok {
+		r.bad(m.value, key, "%.*q is no mode with a list: want one of %q", maxShown, s, modes.Names())
+	}
+	return "", &Place{lineOf(m.at), key}
 }

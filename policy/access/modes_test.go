@@ -119,3 +119,37 @@ func TestMistakesAreBoundedAndShort(t *testing.T) {
 		}
 	}
 }
+
+// A default_mode that is none denies whom it bounds, and nobody else: falling to search
+// would give back what a narrower mode with a mistake in it had taken away.
+func TestC8_ABrokenModeDeniesWhomItBounds(t *testing.T) {
+	const narrow = "modes: {m: {whitelist_mode: true, allowed: [status]%s}}\nchannels:\n  w:\n    default_mode: m\n    owners: [boss]\n    allow: [x]\n    access: {admission: open, groups: {enabled: true}}\n  v: {allow: [x], reply_in_groups: true, access: {groups: {default_mode: m}}}\n"
+	good, broken := parsed(t, fmt.Sprintf(narrow, "")), func() *Policy { p, _ := Parse(fmt.Appendf(nil, narrow, ", sorts: 1")); return p }()
+	for who, want := range map[string][2]string{
+		"w:x": {"user, no ceiling, m", "access_unavailable"}, "w:y": {"unknown, chat, m", "access_unavailable"}, "w:boss": {"owner, no ceiling, code", "owner, no ceiling, code, without programs"},
+		"w:group/1/x": {"group, read, search", "group, read, search"}, "v:x": {"user, no ceiling, search", "user, no ceiling, search"}, "v:group/1/x": {"group, read, m", "access_unavailable"}, "v:y": {"principal_refused", "principal_refused"},
+	} {
+		if got := said(resolve(good, who, Facts{})); got != want[0] {
+			t.Errorf("%s: %s, want %s", who, got, want[0])
+		}
+		if got := said(resolve(broken, who, Facts{})); got != want[1] {
+			t.Errorf("%s with the mistake: %s, want %s", who, got, want[1])
+		}
+	}
+}
+
+// A block whose identity cannot be read keeps out everybody that nobody knows: one of
+// them was meant. An entry that gives something gives it to nobody.
+func TestAccess3_ABlockThatNamesNobodyLetsNoStrangerIn(t *testing.T) {
+	for entry, want := range map[string]string{
+		"{blocked: true}": "access_unavailable", "{blocked: perhaps}": "access_unavailable", "no": "access_unavailable", "{level: read}": "unknown, chat, search",
+	} {
+		p, mistakes := Parse([]byte("channels: {w: {access: {users: {\"+55 11 9999x\": " + entry + ", friend: {level: read}}, admission: open, default: {level: chat}}}}"))
+		if got := said(resolve(p, "w:anybody", Facts{})); got != want || len(mistakes) == 0 {
+			t.Errorf("%s: %s, want %s; %v", entry, got, want, mistakes)
+		}
+		if got := said(resolve(p, "w:friend", Facts{})); got != "user, read, search" {
+			t.Errorf("%s: a known person: %s", entry, got)
+		}
+	}
+}

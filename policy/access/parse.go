@@ -1,6 +1,8 @@
 package access
 
 import (
+	"slices"
+
 	"github.com/goccy/go-yaml/ast"
 
 	"postern/policy"
@@ -55,7 +57,7 @@ func Parse(doc []byte) (*Policy, []Mistake) {
 	p.mistakes = r.told()
 	if !ok {
 		// What a misspelt key was to forbid is not known, and so nobody is let in.
-		at := p.mistakes[0]
+		at := p.mistakes[max(0, slices.IndexFunc(p.mistakes, func(m Mistake) bool { return !m.Warn }))]
 		p.broken = &Place{at.Line, at.Key + ": " + at.Want}
 	}
 	return p, p.mistakes

@@ -22,21 +22,24 @@ type channel struct {
 	open      bool
 	admission Place
 	mode      string // default_mode, "" where it is not set
+	modeless  *Place // default_mode that names no mode
 	people    bool   // what it says of people could be read
 	users     map[string]entry
 	blocked   map[string]Place // by folded identity
 	unknown   entry            // of people nobody knows, where admission is open
+	somebody  *Place           // an entry that keeps somebody out whose identity cannot be read
 	groups    groups
 }
 
 type groups struct {
-	broken  bool
-	on      bool
-	at      Place
-	mode    string
-	named   map[string]entry
-	others  entry
-	ceiling bool // the document declares groups, and so what others may
+	broken   bool
+	on       bool
+	at       Place
+	mode     string
+	modeless *Place
+	named    map[string]entry
+	others   entry
+	ceiling  bool // the document declares groups, and so what others may
 }
 
 // entry is what is said of one identity. The zero entry was not readable.
@@ -92,12 +95,16 @@ func (p *Policy) Resolve(who Principal, f Facts) Resolved {
 		return refused(refusal.AccessUnavailable, Stranger, e.at)
 	case ok && e.kind == Owner:
 		return Resolved{Admitted: true, Kind: Owner, Ceiling: Ceiling{Unlimited: true}, Floor: ownersFloor(c.mode, f), From: e.at}
+	case c.modeless != nil && (ok || f.Paired || c.open):
+		return refused(refusal.AccessUnavailable, Stranger, *c.modeless)
 	case ok:
 		return e.resolved(c.floor(c.mode))
 	case f.Paired:
 		return Resolved{Admitted: true, Kind: Paired, Level: Read, Ceiling: read, Floor: c.floor(c.mode), From: Place{Key: "a pairing code"}}
 	case !c.open:
 		return refused(refusal.PrincipalRefused, Stranger, c.admission)
+	case c.somebody != nil:
+		return refused(refusal.AccessUnavailable, Stranger, *c.somebody)
 	case !c.unknown.ok:
 		return refused(refusal.AccessUnavailable, Stranger, c.unknown.at)
 	}
@@ -115,6 +122,8 @@ func (c *channel) group(id string) Resolved {
 		return refused(refusal.PrincipalRefused, Group, g.at)
 	case named && !e.ok:
 		return refused(refusal.AccessUnavailable, Group, e.at)
+	case g.modeless != nil:
+		return refused(refusal.AccessUnavailable, Group, *g.modeless)
 	case named:
 		return e.resolved(c.floor(g.mode))
 	case g.ceiling && !g.others.ok:
