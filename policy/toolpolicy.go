@@ -151,10 +151,16 @@ func covers(list, patterns []string) bool {
 // named tells whether a list holds the tool in one of the spellings.
 func named(list []string, server, tool string) bool {
 	for _, pattern := range list {
-		s, op, scoped := strings.Cut(pattern, "/")
-		if !scoped && pattern == tool || scoped && (s == server || s == "*") && (op == tool || op == "*") {
+		if Matches(pattern, server, tool) {
 			return true
 		}
 	}
 	return false
+}
+
+// Matches tells whether a name of a list means the tool of a server; a runtime's own
+// tool has the server "".
+func Matches(pattern, server, tool string) bool {
+	s, op, scoped := strings.Cut(pattern, "/")
+	return !scoped && pattern == tool || scoped && (s == server || s == "*") && (op == tool || op == "*")
 }

@@ -87,7 +87,14 @@ func run(ctx context.Context, stateDir, runDir string, log hclog.Logger) error {
 					return err
 				}
 			}
-			return g.SetRoot(root)
+			news := reg.Root() == nil || reg.Root().Access != root.Access
+			err = g.SetRoot(root)
+			if err == nil && news {
+				for _, text := range reg.Unmatched() {
+					log.Warn("the access policy has a denial without a tool", "text", text)
+				}
+			}
+			return err
 		},
 		Control: func(fd int) {
 			select {

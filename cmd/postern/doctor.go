@@ -195,6 +195,8 @@ func (a *app) supervisorLayer(cmd *cobra.Command) layer {
 			why = s.AccessError
 		}
 		return judge(name, false, layerDegraded, found+", the access policy cannot be read", meaning+"; everyone the policy governs is denied", "mend the file, see postern access show: "+why)
+	case s.StatusCounts != nil && len(s.Unmatched) > 0:
+		return judge(name, false, layerDegraded, found+", a denial of the access policy matches no tool", strings.Join(s.Unmatched, "; "), "write the tool's own name, server/tool or */operation; postern server show lists what servers have")
 	case root.Config.Error != "":
 		return judge(name, false, layerDegraded, found+", the configuration has mistakes", "what postern.yaml and the profiles said before still holds", "mend it, it is read again by itself: "+root.Config.Error)
 	case len(root.Config.Restart) > 0:

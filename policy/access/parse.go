@@ -1,6 +1,7 @@
 package access
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/goccy/go-yaml/ast"
@@ -38,6 +39,7 @@ func Parse(doc []byte) (*Policy, []Mistake) {
 	}
 	if custom != nil {
 		p.modes = r.modes(custom.value)
+		p.denials = r.denials
 	}
 	if channels != nil {
 		list, readable := r.mapping(channels.value, "channels")
@@ -127,6 +129,11 @@ func (r *reader) toolPolicy(n ast.Node, key string) (*policy.ToolPolicy, bool) {
 			t.Allowed, good = r.patterns(m.value, k)
 		case "denied":
 			t.Denied, good = r.patterns(m.value, k)
+			if list, ok := m.value.(*ast.SequenceNode); ok && good {
+				for i, n := range list.Values {
+					r.denials = append(r.denials, Denial{Place{lineOf(n), fmt.Sprintf("%s[%d]", k, i)}, t.Denied[i]})
+				}
+			}
 		case "allowed_capabilities":
 			t.AllowedClasses, good = r.classes(m.value, k)
 		case "denied_capabilities":

@@ -12,6 +12,22 @@ type Policy struct {
 	channels map[string]*channel
 	modes    policy.Modes
 	mistakes []Mistake
+	denials  []Denial
+}
+
+// Denial is a name in a mode's list of what it denies.
+type Denial struct {
+	At      Place
+	Pattern string
+}
+
+// Denials lists them. One that matches no tool denies nothing, which only whoever knows
+// the tools can tell.
+func (p *Policy) Denials() []Denial {
+	if p == nil {
+		return nil
+	}
+	return p.denials
 }
 
 // channel is what the document says of one channel.

@@ -47,6 +47,7 @@ const (
 // unknown key, and here each mistake has its own consequence.
 type reader struct {
 	mistakes []Mistake
+	denials  []Denial
 }
 
 func (r *reader) bad(n ast.Node, key, format string, args ...any) {

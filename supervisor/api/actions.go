@@ -234,6 +234,8 @@ type (
 		Reason      string `json:"reason,omitempty"`        // why calls are denied
 		AccessError string `json:"access_error,omitempty"`  // why the access policy cannot be used
 		Access      string `json:"access_digest,omitempty"` // of the document that decides
+		// Denials of the access policy that match no known tool, with file, line and key.
+		Unmatched []string `json:"access_unmatched,omitempty"`
 		Sessions    int    `json:"sessions"`
 		Bridges     int    `json:"bridges"`
 		Servers     int    `json:"servers"`

@@ -30,7 +30,7 @@ func (a *actions) status(ctx context.Context, c *Call) (any, error) {
 		if c.Who.Root {
 			n := a.Workers.Count()
 			out.StatusCounts = &api.StatusCounts{Incarnation: a.Store.Incarnation(), Facts: a.reg.Root().Version, Reason: why, AccessError: broken, Access: root.AccessFile.Digest,
-				OpenCalls: a.Gate.OpenCalls(), Bridges: n.Bridges, Servers: n.Servers, Sessions: n.Sessions}
+				OpenCalls: a.Gate.OpenCalls(), Bridges: n.Bridges, Servers: n.Servers, Sessions: n.Sessions, Unmatched: a.reg.Unmatched()}
 		}
 		return nil
 	})
