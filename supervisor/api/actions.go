@@ -236,10 +236,10 @@ type (
 		Access      string `json:"access_digest,omitempty"` // of the document that decides
 		// Denials of the access policy that match no known tool, with file, line and key.
 		Unmatched []string `json:"access_unmatched,omitempty"`
-		Sessions    int    `json:"sessions"`
-		Bridges     int    `json:"bridges"`
-		Servers     int    `json:"servers"`
-		OpenCalls   int    `json:"open_calls"`
+		Sessions  int      `json:"sessions"`
+		Bridges   int      `json:"bridges"`
+		Servers   int      `json:"servers"`
+		OpenCalls int      `json:"open_calls"`
 	}
 	AccountListResult struct {
 		Accounts []AccountResult `json:"accounts"`

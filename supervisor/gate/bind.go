@@ -39,7 +39,7 @@ func (g *Gate) standing(t *registry.Task, p ids.Project) refusal.Code {
 	f.Profile, f.Credential, f.Limits, f.Ceiling = policy.Allowed, true, policy.WithinLimits, policy.Allowed
 	f.Paths, f.Apart, f.Mode = policy.PathsInside, true, policy.Allowed
 	if t != nil {
-		r, modes := g.Resolved(t), g.reg.Root().Access.Modes()
+		r, modes := g.Resolved(t), g.modes()
 		f.Principal = policy.PrincipalOf(r.Code)
 		switch {
 		case !r.Admitted: // said already

@@ -2,6 +2,7 @@ package gate
 
 import (
 	"encoding/hex"
+	"slices"
 
 	"postern/bridge/wire"
 	"postern/ids"
@@ -52,10 +53,7 @@ func (g *Gate) native(t *registry.Task, name string) registry.Tool {
 	// The runtime's own tools write where other people's tasks of the project do.
 	f.Apart = t.Principal == access.Local(t.Account) || !n.Classes.Has(class.FilesystemWrite) && !n.Classes.Has(class.ProcessExecute)
 	f.Profile = policy.ProfileAnswer(g.reg.Root().Projects[t.Project].ExecutionProfile, n.Classes, true) // the runtime may spawn
-	r := g.principalOf(t)
-	f.Principal = policy.PrincipalOf(r.Code)
-	f.Ceiling = r.Ceiling.Answer("", name, n.Classes)
-	f.Mode = g.modes().Answer(t.Mode, r.Floor, "", name, n.Classes)
+	g.reach(g.Resolved(t), t.Mode, "", name, n.Classes)
 	return k
 }
 
@@ -65,12 +63,8 @@ func (g *Gate) modeMark(t *registry.Task, name string) class.Tier {
 	if policy.BuiltinMode(t.Mode) {
 		return class.Unmarked
 	}
-	if p := g.modes().Policy(t.Mode); p != nil {
-		for _, allowed := range p.Allowed {
-			if allowed == name {
-				return class.Reversible
-			}
-		}
+	if p := g.modes().Policy(t.Mode); p != nil && slices.Contains(p.Allowed, name) {
+		return class.Reversible
 	}
 	return class.Unmarked
 }
@@ -137,6 +131,7 @@ func (g *Gate) Check(t *registry.Task, q Native, seen Seen) Checked {
 		Policy: "native tier=" + k.Tier.String()}
 	hex.Decode(rec.ArgsDigest[:], []byte(q.Digest))
 	if !v.Allow {
+		v.Code = told(v)
 		rec.ID, rec.Code = "", v.Code
 		rec.Policy += " " + g.denies()
 		g.folder.DenyAs(string(t.ID), g.ledger, &rec)
@@ -158,33 +153,14 @@ func (g *Gate) nativePaths(t *registry.Task, q Native, seen Seen) *Ask {
 	native, _, _ := class.OfNative(q.Tool)
 	switch {
 	case len(native.Paths) == 0 && len(q.Paths) == 0:
+		return nil
 	case q.Unjudged || len(q.Paths) == 0 || !wire.Judgeable(q.Paths):
 		g.facts.Paths = policy.PathsOutside
-	case !seen.Asked:
-		if policy.Decide(&g.facts).Allow {
-			return &Ask{Project: t.Project, Paths: q.Paths, OfHost: true}
-		}
-	case seen.Code == refusal.ProjectReplaced:
-		g.facts.Project = policy.ProjectReplaced
-	case seen.Code != "": // verdict says it
-	case !seen.Inside:
-		g.facts.Paths = policy.PathsOutside
+		return nil
 	}
-	return nil
+	return g.look(seen, func() *Ask { return &Ask{Project: t.Project, Paths: q.Paths, OfHost: true} })
 }
 
 // MaxNativePaths bounds the path arguments of one check. What they may have in bytes
 // is bounded as for a call of a server.
 const MaxNativePaths = wire.MaxPaths
-
-// principalOf says what the access policy makes of a task's principal now.
-func (g *Gate) principalOf(t *registry.Task) access.Resolved {
-	who, err := access.ParsePrincipal(t.Principal)
-	if err != nil {
-		return access.Resolved{Code: refusal.PrincipalRefused}
-	}
-	root := g.reg.Root()
-	return root.Access.Resolve(who, access.Facts{Account: t.Account, Owner: g.reg.Role(t.Account, t.Project) == registry.Owner, Profile: root.Projects[t.Project].ExecutionProfile})
-}
-
-func (g *Gate) modes() policy.Modes { return g.reg.Root().Access.Modes() }

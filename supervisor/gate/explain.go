@@ -194,9 +194,9 @@ func (g *Gate) read(rule string, s *session, t *registry.Task, n Named, k *regis
 	case "principal":
 		return t.Principal, g.policyPlace(t)
 	case "access policy":
-		return g.ceilingText(t), g.policyPlace(t)
+		return g.ceilingText(t) + classless(g.facts.Ceiling), g.policyPlace(t)
 	case "mode":
-		return g.modeText(t), "task " + cmp.Or(string(t.ID), "supposed")
+		return g.modeText(t) + classless(g.facts.Mode), "task " + cmp.Or(string(t.ID), "supposed")
 	case "record":
 		if g.trouble != "" {
 			return "the last record could not be written: " + g.trouble, "activity.db"
@@ -270,6 +270,14 @@ func (g *Gate) readTool(rule string, s *session, p registry.RootProject, tool st
 		return fmt.Sprintf("%d of %d calls of the connection are open, %d of %d of the session; %s", g.perPlace[placeKey{s.set, g.placeOf(s, c.ID)}], MaxPerConnection, s.open, MaxPerSession, startsText(g.facts.Limits)), "the authority's memory"
 	}
 	return "", ""
+}
+
+// classless is the reason of a class list that is held against a tool without class.
+func classless(a policy.Answer) string {
+	if a == policy.RefusedNoClass {
+		return "; no_class: it restricts by class, and the tool has none"
+	}
+	return ""
 }
 
 func startsText(l policy.Limits) string {
@@ -355,5 +363,9 @@ func (g *Gate) denies() string {
 			codes = append(codes, string(a.Code))
 		}
 	}
-	return fmt.Sprintf("facts=%d denies=%s", g.reg.Root().Version, strings.Join(codes, ","))
+	text := fmt.Sprintf("facts=%d denies=%s", g.reg.Root().Version, strings.Join(codes, ","))
+	if g.facts.Ceiling == policy.RefusedNoClass || g.facts.Mode == policy.RefusedNoClass {
+		text += " reason=no_class"
+	}
+	return text
 }

@@ -36,14 +36,26 @@ func (g *Gate) paths(s *session, k *registry.Tool, tool string, p *wire.Paths, s
 	switch {
 	case p == nil || p.Unreadable || len(p.List) < takes.Least:
 		g.facts.Paths = policy.PathsOutside
+		return nil
 	case len(p.List) == 0:
+		return nil
+	}
+	return g.look(seen, func() *Ask {
+		ask := &Ask{Project: s.set.Project, Paths: p.List}
+		if k.Revision.PerTask {
+			ask.Task = s.task.ID
+		}
+		return ask
+	})
+}
+
+// look takes what was found of paths into g.facts, or asks for a look where nobody was
+// asked and everything else allows.
+func (g *Gate) look(seen Seen, ask func() *Ask) *Ask {
+	switch {
 	case !seen.Asked:
 		if policy.Decide(&g.facts).Allow {
-			ask := &Ask{Project: s.set.Project, Paths: p.List}
-			if k.Revision.PerTask {
-				ask.Task = s.task.ID
-			}
-			return ask
+			return ask()
 		}
 	case seen.Code == refusal.ProjectReplaced:
 		g.facts.Project = policy.ProjectReplaced

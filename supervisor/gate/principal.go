@@ -3,6 +3,7 @@ package gate
 import (
 	"postern/policy"
 	"postern/policy/access"
+	"postern/policy/class"
 	"postern/refusal"
 	"postern/supervisor/registry"
 )
@@ -41,7 +42,7 @@ func (g *Gate) MayMake(t *registry.Task) (access.Resolved, refusal.Code) {
 	if !r.Admitted {
 		return r, r.Code
 	}
-	modes := g.reg.Root().Access.Modes()
+	modes := g.modes()
 	if t.Mode == "" {
 		t.Mode = r.Floor.Mode
 	}
@@ -61,14 +62,23 @@ func (g *Gate) compose(s *session, t *registry.Task, k *registry.Tool, tool stri
 	who := s.whom(t)
 	r := g.resolvedAs(t, who)
 	f, label := &g.facts, k.Server.Label
-	f.Principal = policy.PrincipalOf(r.Code)
-	f.Ceiling = r.Ceiling.Answer(label, tool, k.Classes)
+	g.reach(r, t.Mode, label, tool, k.Classes)
 	if c := g.sets[s.set]; f.Ceiling == policy.Allowed && c != nil && c.ceiling != r.Ceiling {
 		f.Ceiling = c.ceiling.Answer(label, tool, k.Classes)
 	}
 	f.Apart = who.Channel == access.Channel || k.Revision != nil && (k.Revision.PerTask || !k.Revision.Writes)
-	f.Mode = g.reg.Root().Access.Modes().Answer(t.Mode, r.Floor, label, tool, k.Classes)
 }
+
+// reach asks what a principal is now, its ceiling and a task's mode about one tool; a
+// runtime's own has the server "".
+func (g *Gate) reach(r access.Resolved, mode, server, tool string, has class.Set) {
+	f := &g.facts
+	f.Principal = policy.PrincipalOf(r.Code)
+	f.Ceiling = r.Ceiling.Answer(server, tool, has)
+	f.Mode = g.modes().Answer(mode, r.Floor, server, tool, has)
+}
+
+func (g *Gate) modes() policy.Modes { return g.reg.Root().Access.Modes() }
 
 // told is the code that a runtime hears: where both the access policy and the mode
 // refuse, changing either alone would not help, and it says so.
