@@ -416,8 +416,6 @@ func TestAuthority2_ItEndsWithPosterndAndWithItsStore(t *testing.T) {
 	})
 }
 
-// Nobody of the same user looks into its memory, where tokens pass: what is not
-// dumpable belongs to root in /proc, whoever it runs as.
 func TestC9_TheAuthorityRecordsItsOwnChanges(t *testing.T) {
 	needRoot(t)
 	dir := stateDir(t)
@@ -437,6 +435,8 @@ func TestC9_TheAuthorityRecordsItsOwnChanges(t *testing.T) {
 	}
 }
 
+// Nobody of the same user looks into its memory, where tokens pass: what is not
+// dumpable belongs to root in /proc, whoever it runs as.
 func TestTheAuthorityIsNotDumpable(t *testing.T) {
 	needRoot(t)
 	const user = 61001

@@ -121,6 +121,7 @@ type rig struct {
 	bridges []*bridge
 	ends    map[ids.Jail]func()
 	noFile  refusal.Code // refuses token files
+	audited []gate.Actor // of each change; read on the loop
 	list    string       // what bridges report of a started server
 }
 
@@ -160,7 +161,10 @@ func newRig(t testing.TB) *rig {
 	reg.SetRoot(facts())
 	instant := func() token.Instant { return token.Instant{Wall: time.Now(), Boot: time.Hour, ID: "boot"} }
 	r := &rig{t: t, s: s, dir: dir, sock: filepath.Join(dir, "control.sock"), log: &logged{}, ended: make(chan struct{}), more: make(chan struct{}), ends: map[ids.Jail]func(){}, list: catalogueText}
-	r.g = gate.New(gate.Config{Audit: func(gate.Actor, registry.Change, string) error { return nil }, Registry: reg, Store: s, Now: time.Now, Random: func(b []byte) { rand.Read(b) }, Instant: instant})
+	r.g = gate.New(gate.Config{Audit: func(who gate.Actor, c registry.Change, failed string) error {
+		r.audited = append(r.audited, who)
+		return nil
+	}, Registry: reg, Store: s, Now: time.Now, Random: func(b []byte) { rand.Read(b) }, Instant: instant})
 	apply := func(c registry.Change, err error) {
 		t.Helper()
 		if err == nil {

@@ -50,21 +50,12 @@ func tokenFor(ttlMs int64, binds int) (goodFor, error) {
 	return g, nil
 }
 
-// mint makes a token for a live task, on the loop.
-func (a *actions) mint(t *registry.Task, uid uint32, g goodFor, dry bool) (minted, error) {
+// mint makes a token, which is nothing before its change is applied.
+func (a *actions) mint(uid uint32, g goodFor) (minted, token.Binding) {
 	var secret [32]byte
 	rand.Read(secret[:])
-	tok := token.New(secret)
 	now := a.Instant()
-	b := token.Binding{Task: t.ID, Project: t.Project, UID: uid, Binds: g.binds, Minted: now, TTL: g.ttl}
-	if dry {
-		return minted{tok, now.Wall.Add(b.TTL).UnixMilli()}, nil
-	}
-	ch, err := a.reg.MintToken(tok.Digest(), b)
-	if err == nil {
-		err = a.Gate.Apply(ch)
-	}
-	return minted{tok, now.Wall.Add(b.TTL).UnixMilli()}, err
+	return minted{token.New(secret), now.Wall.Add(g.ttl).UnixMilli()}, token.Binding{UID: uid, Binds: g.binds, Minted: now, TTL: g.ttl}
 }
 
 // Uids that are no user: what the kernel shows for one it cannot map, and what the
@@ -130,17 +121,17 @@ func (a *actions) taskNew(ctx context.Context, c *Call) (any, error) {
 		if p.Principal != "" {
 			t.Principal = who.String()
 		}
-		ch, err := a.newTask(&t)
+		if err := a.mayMake(&t); err != nil {
+			return err
+		}
+		var b token.Binding
+		m, b = a.mint(p.ForUID, good)
+		ch, err := a.reg.NewTaskWithToken(t, m.tok.Digest(), b)
 		if err == nil && !c.Req.DryRun {
 			err = a.Gate.Apply(ch)
 		}
 		if err == nil {
-			m, err = a.mint(&t, p.ForUID, good, c.Req.DryRun)
-		}
-		if err == nil {
 			out = a.taskResult(&t)
-		} else if !c.Req.DryRun {
-			a.endTask(t.ID, "its token could not be made")
 		}
 		return err
 	})
@@ -150,22 +141,22 @@ func (a *actions) taskNew(ctx context.Context, c *Call) (any, error) {
 	return a.deliver(ctx, out, m, p.ForUID, p.File)
 }
 
-// newTask asks everything that a task must be to be made: what the registry knows of
+// mayMake asks everything that a task must be to be made: what the registry knows of
 // its account, project and host, and what the access policy gives its principal.
-func (a *actions) newTask(t *registry.Task) (registry.Change, error) {
+func (a *actions) mayMake(t *registry.Task) error {
 	if err := a.reg.MayHost(t); err != nil { // first: who may not make it learns nothing of the policy
-		return registry.Change{}, err
+		return err
 	}
 	r, code := a.Gate.MayMake(t)
 	switch code {
 	case "":
-		return a.reg.NewTask(*t)
+		return nil
 	case refusal.ModeUnknown:
-		return registry.Change{}, api.Refuse(code, "%q; there are %s.", t.Mode, strings.Join(a.reg.Root().Access.Modes().Names(), ", "))
+		return api.Refuse(code, "%q; there are %s.", t.Mode, strings.Join(a.reg.Root().Access.Modes().Names(), ", "))
 	case refusal.ModeFloor:
-		return registry.Change{}, api.Refuse(code, "%q; the widest mode of %s is %q.", t.Mode, t.Principal, r.Floor.Mode)
+		return api.Refuse(code, "%q; the widest mode of %s is %q.", t.Mode, t.Principal, r.Floor.Mode)
 	}
-	return registry.Change{}, api.Refuse(code, "%s (%s).", t.Principal, r.From)
+	return api.Refuse(code, "%s (%s).", t.Principal, r.From)
 }
 
 // endTask ends a task that was made for nothing, on the loop.
@@ -241,7 +232,13 @@ func (a *actions) taskToken(ctx context.Context, c *Call) (any, error) {
 	err = a.do(ctx, func() error {
 		t, err := a.hostTask(c.Who, p.Task)
 		if err == nil {
-			m, err = a.mint(t, uid, good, c.Req.DryRun)
+			var b token.Binding
+			m, b = a.mint(uid, good)
+			b.Task, b.Project = t.ID, t.Project
+			var ch registry.Change
+			if ch, err = a.reg.MintToken(m.tok.Digest(), b); err == nil && !c.Req.DryRun {
+				err = a.Gate.Apply(ch)
+			}
 		}
 		if err == nil {
 			out = a.taskResult(t)

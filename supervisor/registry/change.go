@@ -81,6 +81,9 @@ func (r *Registry) AddMember(p ids.Project, a ids.Account, role string) (Change,
 	if members[a] == "" && len(members) >= MaxMembers {
 		return Change{}, refuse(refusal.BadRequest, "a project has at most %d members", MaxMembers)
 	}
+	if members[a] == role {
+		return Change{}, nil
+	}
 	return Change{Put: []store.Row{store.Member{Project: p, Account: a, Role: role}}}, nil
 }
 
@@ -490,6 +493,24 @@ func (r *Registry) MintToken(d token.Digest, b token.Binding) (Change, error) {
 		return Change{}, refuse(refusal.TaskUnknown, "task %q", b.Task)
 	case t.Ended != 0:
 		return Change{}, refuse(refusal.TaskEnded, "task %s", b.Task)
+	}
+	return r.mint(d, b)
+}
+
+// NewTaskWithToken adds a task and its first token, both or neither.
+func (r *Registry) NewTaskWithToken(t Task, d token.Digest, b token.Binding) (Change, error) {
+	c, err := r.NewTask(t)
+	if err != nil {
+		return Change{}, err
+	}
+	b.Task, b.Project = t.ID, t.Project
+	first, err := r.mint(d, b)
+	c.Put = append(c.Put, first.Put...)
+	return c, err
+}
+
+func (r *Registry) mint(d token.Digest, b token.Binding) (Change, error) {
+	switch {
 	case b.Binds < 1 || b.Binds > token.MaxBinds:
 		return Change{}, refuse(refusal.BadRequest, "a token is good for 1 to %d binds, not %d", token.MaxBinds, b.Binds)
 	case b.TTL <= 0 || b.TTL > token.MaxTTL:
