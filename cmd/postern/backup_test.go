@@ -84,3 +84,44 @@ func TestABackupIsWholeOrNone(t *testing.T) {
 		})
 	}
 }
+
+// A manifest that somebody made names what it likes: nothing but the files of a backup,
+// each no longer than one can be, is read.
+func TestARestoreReadsNoForgedManifest(t *testing.T) {
+	manifest := func(files ...api.BackupFile) api.BackupManifest {
+		return api.BackupManifest{Format: api.BackupFormat, Version: "1", Taken: 1, Files: files}
+	}
+	file := func(name string, size int64) api.BackupFile {
+		return api.BackupFile{Name: name, Size: size, SHA256: strings.Repeat("0", 64)}
+	}
+	for name, row := range map[string]struct {
+		m    api.BackupManifest
+		good bool
+	}{
+		"whole":            {manifest(file("policy.db", 1), file("activity.db", 2), file("facts.json", api.BackupFileBytes)), true},
+		"longer than any":  {manifest(file("policy.db", 1), file("activity.db", api.BackupFileBytes+1), file("facts.json", 3)), false},
+		"as long as can":   {manifest(file("policy.db", 1<<63-1), file("activity.db", 2), file("facts.json", 3)), false},
+		"shorter than any": {manifest(file("policy.db", -1), file("activity.db", 2), file("facts.json", 3)), false},
+		"a path":           {manifest(file("../policy.db", 1), file("activity.db", 2), file("facts.json", 3)), false},
+		"twice":            {manifest(file("policy.db", 1), file("policy.db", 1), file("facts.json", 3)), false},
+		"one too many":     {manifest(file("policy.db", 1), file("activity.db", 2), file("facts.json", 3), file("audit.log", 3)), false},
+		"none":             {manifest(), false},
+	} {
+		dir := t.TempDir()
+		line, err := api.Encode(row.m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, manifestName), line, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		from, err := os.OpenRoot(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := readManifest(from); (err == nil) != row.good {
+			t.Errorf("%s: %v", name, err)
+		}
+		from.Close()
+	}
+}

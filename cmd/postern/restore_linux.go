@@ -222,6 +222,9 @@ func readManifest(from *os.Root) (m api.BackupManifest, err error) {
 	}
 	var names []string
 	for _, f := range m.Files {
+		if f.Size < 0 || f.Size > api.BackupFileBytes {
+			return m, fmt.Errorf("%s: %q has %d bytes, a backup's file has at most %d", manifestName, f.Name, f.Size, int64(api.BackupFileBytes))
+		}
 		names = append(names, f.Name)
 	}
 	if want := slices.Concat(api.BackupStore, api.BackupRoot); !slices.Equal(names, want) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/ncruces/go-sqlite3"
 )
@@ -40,7 +41,7 @@ func (f *file) migrate(schemas []string) error {
 	}
 	switch {
 	case version == len(schemas):
-		return nil
+		return f.sameSchema(schemas)
 	case version > len(schemas) || version < 0:
 		return fmt.Errorf("schema %d, this program knows %d: %w", version, len(schemas), ErrNewer)
 	case version == 0:
@@ -61,7 +62,7 @@ func (f *file) migrate(schemas []string) error {
 			return err
 		}
 	}
-	return f.transaction(func(c *sqlite3.Conn) error {
+	err := f.transaction(func(c *sqlite3.Conn) error {
 		for _, sql := range schemas[version:] {
 			if err := c.Exec(sql); err != nil {
 				return err
@@ -69,4 +70,53 @@ func (f *file) migrate(schemas []string) error {
 		}
 		return c.Exec(fmt.Sprintf(`PRAGMA user_version = %d`, len(schemas)))
 	})
+	if err != nil {
+		return err
+	}
+	return f.sameSchema(schemas)
+}
+
+// sameSchema refuses a file that has anything else in it than the schemas make. A trigger
+// in a file that somebody made, and that was restored, could undo what is written: a
+// revocation, or the end of a task.
+func (f *file) sameSchema(schemas []string) error {
+	fresh, err := sqlite3.Open(":memory:")
+	if err != nil {
+		return classify(err)
+	}
+	defer fresh.Close()
+	for _, sql := range schemas {
+		if err := fresh.Exec(sql); err != nil {
+			return err
+		}
+	}
+	want, err := madeOf(fresh)
+	if err != nil {
+		return err
+	}
+	got, err := madeOf(f.writer)
+	if err != nil {
+		return err
+	}
+	for what := range got {
+		if !want[what] {
+			return fmt.Errorf("%q has in it what Postern did not make, %.200q: %w", f.path, what, ErrCorrupt)
+		}
+		delete(want, what)
+	}
+	for what := range want {
+		return fmt.Errorf("%q lacks %.200q: %w", f.path, what, ErrCorrupt)
+	}
+	return nil
+}
+
+// madeOf lists the definitions of a file, but for the tables that SQLite keeps for itself.
+func madeOf(c *sqlite3.Conn) (map[string]bool, error) {
+	out := map[string]bool{}
+	err := each(c, `SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_schema`, func(r *sqlite3.Stmt) {
+		if kind, name := r.ColumnText(0), r.ColumnText(1); kind != "table" || !strings.HasPrefix(name, "sqlite_stat") {
+			out[fmt.Sprintf("%s %s on %s: %s", kind, name, r.ColumnText(2), r.ColumnText(3))] = true
+		}
+	})
+	return out, classify(err)
 }
