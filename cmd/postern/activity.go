@@ -199,6 +199,9 @@ func (a *app) activityExportCommand() *cobra.Command {
 		to, done := a.out, func() error { return nil }
 		if out != "" {
 			f, err := os.OpenFile(out, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
+			if errors.Is(err, os.ErrExist) {
+				return fmt.Errorf("--out: %q is there already; name a file that is not", out)
+			}
 			if err != nil {
 				return err
 			}

@@ -253,7 +253,7 @@ func catalogueTable(t *table, c api.CatalogueResult) {
 		t.line("Probed %s, revision %s.", when(c.Probed), c.Revision)
 		return
 	}
-	t.line("Probed %s, revision %s, %d tools:", when(c.Probed), c.Revision, len(c.Tools))
+	t.line("Probed %s, revision %s, %d tools and prompts:", when(c.Probed), c.Revision, len(c.Tools))
 	t.row("TOOL", "STATE", "TIER", "CLASSES", "CLASSES FROM", "REASON", "DESCRIPTION")
 	for _, x := range c.Tools {
 		t.row(x.Tool, x.State, x.Tier, list(x.Classes), x.ClassSource, x.Reason, firstLine(x.Description))

@@ -71,7 +71,7 @@ func run(ctx context.Context, args []string, errw io.Writer) int {
 		return report(errw, cfg.CheckFiles())
 	}
 	if uid := os.Geteuid(); uid != 0 {
-		fmt.Fprintf(errw, "posternd: is started as root; this is uid %d\n", uid)
+		fmt.Fprintf(errw, "posternd: must be started as root; this is uid %d\n", uid)
 		return refusal.ExitNotAllowed
 	}
 	lines := sink.New(errw)

@@ -316,7 +316,10 @@ type room struct {
 // launchServer starts a revision in a workspace and returns the caller's pipe ends.
 func (s *Supervisor) launchServer(l *life, kind string, project ids.Project, v Revision, workspace func(uid uint32) (room, error)) (*running, pipes, error) {
 	profile, ok := s.profile(v.Profile)
-	if !ok || profile.Digest != v.ProfileDigest {
+	if ok && profile.Digest != v.ProfileDigest {
+		return nil, pipes{}, api.Refuse(refusal.ProfileUnknown, "Profile %q is another than this revision was made with; the server's current revision has it.", v.Profile)
+	}
+	if !ok {
 		return nil, pipes{}, api.Refuse(refusal.ProfileUnknown, "There is no profile %q any more: put its file back, or use postern server update.", v.Profile)
 	}
 	row, err := s.lease(kind, project, v.ID, v.Profile)

@@ -104,6 +104,19 @@ func TestC8_PosternYamlAndProfilesAreTakenAsTheyChange(t *testing.T) {
 	}
 }
 
+// A revision starts under the very profile that it was made with, and the refusal says
+// which of the two is missing.
+func TestARevisionWithoutItsProfile(t *testing.T) {
+	s := &Supervisor{live: settings{profiles: newConfig(t).Profiles}}
+	for name, want := range map[string]string{"gone": `There is no profile "gone" any more: put its file back`, "static": `Profile "static" is another than this revision was made with`} {
+		_, _, err := s.launchServer(nil, "", "", Revision{Profile: name, ProfileDigest: "x"}, nil)
+		var r *api.Refusal
+		if !errors.As(err, &r) || r.Code != refusal.ProfileUnknown || !strings.Contains(r.Detail, want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // A profile that changes makes a new revision of what is registered with it, at once.
 func TestC8_AChangedProfileMakesANewRevision(t *testing.T) {
 	cfg := newConfig(t)
