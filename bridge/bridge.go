@@ -63,6 +63,7 @@ const (
 	ViewWait       = 10 * time.Second // for the authority's answer to View
 	StartWait      = 60 * time.Second // for a tool server, at most
 	CancelGrace    = time.Second      // for a server to confirm a cancellation
+	SkippedEvery   = time.Second      // between two counts of what was skipped of one server's output
 	RelistPause    = time.Second      // between two lists after a server said that it changed
 	RestAfter      = 2 * time.Second  // without a call, until memory is given back
 	DenialsPerSec  = 20               // refused messages reported for one session

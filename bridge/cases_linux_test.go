@@ -516,6 +516,39 @@ func TestNoisy_NoiseIsSkipped(t *testing.T) {
 	}
 }
 
+func TestNoisy_WhatWasSkippedIsCountedAndTold(t *testing.T) {
+	a := newAuthority(t)
+	conn := a.server([]string{"noisy"}, "echo")
+	quiet, _ := a.count("slow")
+	c := a.passed().initialize()
+	for i, tool := range []string{"slow", "echo"} {
+		c.call(strconv.Itoa(-i), tool, `{"ms":1}`)
+		c.answer()
+	}
+	told := awaitIf(a, func(m wire.Skipped) bool { return m.Connection == conn && m.Lines > 0 })
+	if told.Instance == "" || told.Long != 0 || told.Unmatched != 0 {
+		t.Errorf("told %+v", told)
+	}
+	listed := awaitIf(a, func(m wire.Catalogue) bool { return m.Connection == conn && m.Last })
+	if len(listed.Quarantined) != 1 || listed.Quarantined[0].Tool != "(output)" || !strings.Contains(listed.Quarantined[0].Reason, "lines of its output") {
+		t.Errorf("the list says %+v", listed.Quarantined)
+	}
+	// More of it rises, however much comes at once, and a server without it is not told of.
+	for i := range 50 {
+		c.call(strconv.Itoa(i+2), "echo", `{}`)
+		c.answer()
+	}
+	awaitIf(a, func(m wire.Skipped) bool { return m.Connection == conn && m.Lines > told.Lines+400 })
+	if n := count[wire.Skipped](a); n > 10 {
+		t.Errorf("told %d times", n)
+	}
+	for _, m := range a.all() {
+		if m, ok := m.(wire.Skipped); ok && m.Connection == quiet {
+			t.Errorf("told %+v of a server that wrote none", m)
+		}
+	}
+}
+
 func TestModernServer_IsSpokenToInItsEra(t *testing.T) {
 	a := newAuthority(t)
 	a.server([]string{"modern"}, "echo", "ask")

@@ -3,7 +3,9 @@ package bridge
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"postern/bridge/mcp"
@@ -42,6 +44,8 @@ type instance struct {
 	gone  chan struct{} // closed when the server is
 	again chan struct{} // holds one while the server's list should be read again
 	era   string        // what its revision spoke before, if that is known
+
+	counting atomic.Bool // Skipped will be told
 
 	// Guarded by Bridge.mu.
 	failed refusal.Code // set before ready is closed
@@ -142,7 +146,7 @@ func (b *Bridge) newInstance(m wire.Started, fds []int) *instance {
 	}
 	in.srv = upstream.New(upstream.Config{
 		Stdin: fds[0], Stdout: fds[1], Stderr: fds[2], Version: b.cfg.Version, Lines: b.answers,
-		Bounds: upstream.Bounds{Line: int(m.Bounds.Line), Depth: m.Bounds.Depth, Blocks: m.Bounds.Blocks, Stderr: int(m.Bounds.Stderr), Pages: m.Bounds.Pages},
+		Bounds: upstream.Bounds{Line: int(m.Bounds.Line), Depth: m.Bounds.Depth, Blocks: m.Bounds.Blocks, Stderr: int(m.Bounds.Stderr), Pages: m.Bounds.Pages, Queue: int(m.Bounds.Queue)},
 		Changed: func() {
 			select {
 			case in.again <- struct{}{}:
@@ -152,8 +156,22 @@ func (b *Bridge) newInstance(m wire.Started, fds []int) *instance {
 		Note:  func(a *mcp.Answer) { b.note(in, a) },
 		Asked: func(a *mcp.Answer) (bool, string) { return b.askedBy(in, a) },
 		Ended: func() { b.forget(in) },
+		Skipped: func() {
+			if in.counting.CompareAndSwap(false, true) {
+				time.AfterFunc(SkippedEvery, func() {
+					in.counting.Store(false) // first: what is counted from here on is told later
+					b.tellSkipped(in)
+				})
+			}
+		},
 	})
 	return in
+}
+
+// tellSkipped reports what was passed over of the server's output.
+func (b *Bridge) tellSkipped(in *instance) {
+	n := in.srv.Counts()
+	_ = b.link.tell(wire.Skipped{Connection: in.conn, Instance: in.id, Lines: n.Noise, Long: n.TooLong, Unmatched: n.Unmatched})
 }
 
 func (b *Bridge) started(m wire.Started, fds []int) {
@@ -267,6 +285,9 @@ func (b *Bridge) report(in *instance, list upstream.Listing, err error) {
 		base.Last, base.Error = true, cut(text, wire.MaxText)
 		_ = b.link.tell(base)
 		return
+	}
+	if n := in.srv.Counts(); n.Noise > 0 {
+		list.Quarantined = slices.Insert(list.Quarantined, 0, mcp.Quarantined{Name: "(output)", Reason: fmt.Sprintf("%d lines of its output are no messages, and were skipped", n.Noise)})
 	}
 	for len(data) > 0 {
 		part := base

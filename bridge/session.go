@@ -150,7 +150,7 @@ func (s *session) serve() string {
 		_ = sendAll(conn, mcp.AppendError(nil, nil, mcp.CodeInvalidRequest, "hand-over: "+err.Error(), refusalData(refusal.BadRequest)))
 		return "hand-over: " + err.Error()
 	}
-	out := stream.NewOutput(std.out, conn, s.b.outgoing)
+	out := stream.NewOutput(std.out, conn, stream.MaxQueued, s.b.outgoing)
 	s.b.mu.Lock()
 	s.out, s.passed = out, std.in != conn
 	s.b.mu.Unlock()

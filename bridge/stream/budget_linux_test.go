@@ -58,12 +58,12 @@ func TestStream4_OutputsShareABudget(t *testing.T) {
 	budget := NewBudget(1 << 20)
 	long := append(bytes.Repeat([]byte("x"), 900<<10), '\n')
 	r, w := pipe(t)
-	greedy := NewOutput(w, -1, budget)
+	greedy := NewOutput(w, -1, MaxQueued, budget)
 	if err := greedy.Send(bytes.Clone(long), nil); err != nil {
 		t.Fatal(err)
 	}
 	r2, w2 := pipe(t)
-	other := NewOutput(w2, -1, budget)
+	other := NewOutput(w2, -1, MaxQueued, budget)
 	if err := other.Send(bytes.Clone(long), nil); !errors.Is(err, ErrCrowded) {
 		t.Fatalf("a long line beside one that is not read: %v", err)
 	}

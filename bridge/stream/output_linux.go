@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxQueued is how many bytes may wait for a reader that does not read.
+// MaxQueued is how many bytes may wait for a reader that does not read, where nobody sets less.
 const MaxQueued = 20 << 20
 
 const (
@@ -17,7 +17,7 @@ const (
 
 // Errors of Send.
 var (
-	// ErrFull is returned when more than MaxQueued bytes would wait. The line was not taken.
+	// ErrFull is returned when more bytes would wait than may. The line was not taken.
 	ErrFull = errors.New("the other side does not read")
 	// ErrClosed is returned after Close.
 	ErrClosed = errors.New("the output is closed")
@@ -29,6 +29,7 @@ var (
 type Output struct {
 	fd, life int
 	socket   bool
+	most     int // bytes that may wait
 	budget   *Budget
 
 	mu       sync.Mutex
@@ -42,11 +43,11 @@ type Output struct {
 	idle     sync.WaitGroup
 }
 
-// NewOutput writes to fd. A lifeline that ends, or -1, ends a waiting write. What
-// waits is held at the cost of the budget.
-func NewOutput(fd, life int, budget *Budget) *Output {
+// NewOutput writes to fd. A lifeline that ends, or -1, ends a waiting write. At most so
+// many bytes wait, at the cost of the budget.
+func NewOutput(fd, life, most int, budget *Budget) *Output {
 	_, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
-	return &Output{fd: fd, life: life, socket: err == nil, budget: budget}
+	return &Output{fd: fd, life: life, socket: err == nil, most: most, budget: budget}
 }
 
 // chargeLocked tells the budget what waits, or will; it cannot refuse less than before.
@@ -94,7 +95,7 @@ func (o *Output) send(line []byte, still func() bool, first bool) error {
 			return nil
 		}
 	}
-	if o.queued+len(rest) > MaxQueued && len(rest) == len(line) { // one that has begun is finished
+	if o.queued+len(rest) > o.most && len(rest) == len(line) { // one that has begun is finished
 		return ErrFull
 	}
 	o.queued += len(rest)

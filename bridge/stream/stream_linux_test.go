@@ -161,7 +161,7 @@ func TestStream2_SendNeverBlocks(t *testing.T) {
 	r, w := pipe(t)
 	defer shut(r, w)
 	for name, fd := range map[string]int{"pipe": w, "socket": pair[0]} {
-		o := NewOutput(fd, -1, nil)
+		o := NewOutput(fd, -1, MaxQueued, nil)
 		line := bytes.Repeat([]byte("x"), 1<<20)
 		n := 0
 		var err error
@@ -180,7 +180,7 @@ func TestStream2_SendNeverBlocks(t *testing.T) {
 
 func TestStream3_LinesAreWholeAndInOrder(t *testing.T) {
 	r, w := pipe(t)
-	o := NewOutput(w, -1, nil)
+	o := NewOutput(w, -1, MaxQueued, nil)
 	const senders, each = 4, 300
 	var group sync.WaitGroup
 	for s := range senders {
@@ -213,10 +213,44 @@ func TestStream3_LinesAreWholeAndInOrder(t *testing.T) {
 	shut(r, w)
 }
 
+func TestStream2_TheQueueBelowAtAndAboveItsBound(t *testing.T) {
+	r, w := pipe(t)
+	fill := make([]byte, 1<<20)
+	n, err := unix.Pwritev2(w, [][]byte{fill}, -1, unix.RWF_NOWAIT)
+	if err != nil || n == len(fill) {
+		t.Fatalf("the pipe took %d bytes: %v", n, err)
+	}
+	o := NewOutput(w, -1, 1000, nil)
+	line := func(n int) error { return o.Send(append(bytes.Repeat([]byte{'x'}, n-1), '\n'), nil) }
+	for _, c := range []struct {
+		says string
+		n    int
+		want error
+	}{{"below", 998, nil}, {"above, in one line", 3, ErrFull}, {"at", 2, nil}, {"above", 1, ErrFull}} {
+		if err := line(c.n); err != c.want {
+			t.Errorf("%s: %v", c.says, err)
+		}
+	}
+	buf := make([]byte, 1<<20)
+	for got := 0; got < n+1000; {
+		m, err := unix.Read(r, buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got += m
+	}
+	for end := time.Now().Add(10 * time.Second); !o.Idle() && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	}
+	if err := line(1000); err != nil {
+		t.Errorf("once it was read: %v", err)
+	}
+	o.Close()
+}
+
 func TestWithdraw_OnlyWhatHasNotBegun(t *testing.T) {
 	r, w := pipe(t)
 	defer shut(r, w)
-	o := NewOutput(w, -1, nil)
+	o := NewOutput(w, -1, MaxQueued, nil)
 	big := append(bytes.Repeat([]byte("b"), 1<<20), '\n')
 	second, third := []byte("second\n"), []byte("third\n")
 	for _, line := range [][]byte{big, second, third} {
@@ -245,7 +279,7 @@ func TestWithdraw_OnlyWhatHasNotBegun(t *testing.T) {
 func TestSend_TheConditionIsAskedBeforeEachLine(t *testing.T) {
 	r, w := pipe(t)
 	defer shut(r, w)
-	o := NewOutput(w, -1, nil)
+	o := NewOutput(w, -1, MaxQueued, nil)
 	defer o.Close()
 	if err := o.Send([]byte("a\n"), func() bool { return true }); err != nil {
 		t.Error(err)
@@ -280,7 +314,7 @@ func TestOutput_AFifoThatKnowsNoNowait(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer shut(r, w)
-	o := NewOutput(w, -1, nil)
+	o := NewOutput(w, -1, MaxQueued, nil)
 	defer o.Close()
 	long := strings.Repeat("l", 300_000)
 	for _, line := range []string{"one", long, "three"} {

@@ -62,19 +62,21 @@ type Config struct {
 	Changed               func()                           // the server says that its tools or prompts changed; must not wait
 	Note                  func(*mcp.Answer)                // any other notification that may be for somebody; valid during the call only, must not wait
 	Asked                 func(*mcp.Answer) (bool, string) // the server asks the user; tells whether it will be answered by Reply, or why not; must not wait; may be nil
+	Skipped               func()                           // one of Counts has risen; must not wait; may be nil
 	Ended                 func()                           // no call can be made any more; told before the calls in flight are ended; may be nil
 	Bounds                Bounds
 	Lines                 *stream.Budget // for its long lines, with other servers; may be nil
 }
 
-// Bounds are those of one server; 0 is the bound named beside it, and Line and Depth
-// only narrow it.
+// Bounds are those of one server; 0 is the bound named beside it, and Line, Depth
+// and Queue only narrow it.
 type Bounds struct {
 	Line   int // mcp.MaxLine
 	Depth  int // mcp.MaxDepth
 	Blocks int // mcp.MaxBlocks
 	Stderr int // MaxStderr
 	Pages  int // mcp.MaxPages
+	Queue  int // stream.MaxQueued
 }
 
 // or returns the bound, or what holds without one.
@@ -121,7 +123,7 @@ func New(cfg Config) *Server {
 		peer:    mcp.Peer{Version: cfg.Version},
 		in:      stream.NewInput(cfg.Stdout, -1, -1, min(or(cfg.Bounds.Line, mcp.MaxLine), mcp.MaxLine), nil, cfg.Lines),
 		stderr:  ring{most: or(cfg.Bounds.Stderr, MaxStderr)},
-		out:     stream.NewOutput(cfg.Stdin, -1, nil), // what calls hold is bounded by who makes them
+		out:     stream.NewOutput(cfg.Stdin, -1, min(or(cfg.Bounds.Queue, stream.MaxQueued), stream.MaxQueued), nil), // what calls hold is bounded by who makes them
 		pending: map[int64]flight{},
 		lost:    map[int64]Call{},
 	}
@@ -282,6 +284,13 @@ func (s *Server) Tell(method, params string) {
 	_ = s.Call(id, s.peer.AppendRequest(nil, id, method, params), e)
 }
 
+func (s *Server) skipped(n *atomic.Int64) {
+	n.Add(1)
+	if s.cfg.Skipped != nil {
+		s.cfg.Skipped()
+	}
+}
+
 func (s *Server) take(id int64) (Call, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -296,7 +305,7 @@ func (s *Server) read() error {
 	for {
 		line, err := s.in.Next()
 		if err == stream.ErrTooLong || err == stream.ErrCrowded {
-			s.counts.tooLong.Add(1)
+			s.skipped(&s.counts.tooLong)
 			head, tail := s.in.Edges()
 			s.fail(mcp.Answer{ID: mcp.OversizeID(head, tail)}, mcp.MaxLine, ErrTooLong)
 			continue
@@ -307,7 +316,7 @@ func (s *Server) read() error {
 		a, err := p.ReadAnswer(line)
 		switch {
 		case err == mcp.ErrNoise:
-			s.counts.noise.Add(1)
+			s.skipped(&s.counts.noise)
 		case err != nil:
 			s.fail(*a, len(line), ErrAnswer)
 		case a.Kind == mcp.Response && a.Blocks() > blocks:
@@ -332,7 +341,7 @@ func (s *Server) answer(a *mcp.Answer, size int) {
 		delete(s.lost, n)
 		s.mu.Unlock()
 	}
-	s.counts.unmatched.Add(1)
+	s.skipped(&s.counts.unmatched)
 }
 
 // fail ends the call that a bad line belongs to. Where the line names none and only
@@ -354,7 +363,7 @@ func (s *Server) fail(a mcp.Answer, size int, why error) {
 			return
 		}
 	}
-	s.counts.unmatched.Add(1)
+	s.skipped(&s.counts.unmatched)
 }
 
 func (s *Server) note(a *mcp.Answer) {
@@ -371,7 +380,7 @@ func (s *Server) note(a *mcp.Answer) {
 			f.call.Progress(members)
 			return
 		}
-		s.counts.unmatched.Add(1)
+		s.skipped(&s.counts.unmatched)
 	case mcp.NoteToolsChanged, mcp.NotePrompts:
 		if s.cfg.Changed != nil {
 			s.cfg.Changed()

@@ -315,6 +315,31 @@ func TestUpstream4_BoundsOfAProfile(t *testing.T) {
 			t.Errorf("%d bytes are kept above it: %.10q", len(got), got)
 		}
 	})
+	t.Run("queue", func(t *testing.T) {
+		p := boundPeer(t, Bounds{Queue: 1000})
+		full, err := unix.Pwritev2(p.s.cfg.Stdin, [][]byte{[]byte(strings.Repeat("\n", 1<<20))}, -1, unix.RWF_NOWAIT)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []struct {
+			n    int
+			want error
+		}{{999, nil}, {2, ErrBusy}, {1, nil}, {1, ErrBusy}} {
+			if err := p.s.Call(p.s.NextID(), append([]byte(strings.Repeat("x", c.n-1)), '\n'), newProbe()); err != c.want {
+				t.Errorf("%d bytes: %v", c.n, err)
+			}
+		}
+		for range full { // it reads, and can be called again
+			if b, err := p.in.ReadByte(); b != '\n' || err != nil {
+				t.Fatal(b, err)
+			}
+		}
+		p.hears(strings.Repeat("x", 998))
+		p.hears("")
+		id, call := p.call()
+		p.say(result, id, 7)
+		call.want(t, told(7))
+	})
 	for pages := 1; pages <= 3; pages++ {
 		t.Run(fmt.Sprint(pages, " pages"), func(t *testing.T) {
 			p := boundPeer(t, Bounds{Pages: 2})

@@ -64,6 +64,11 @@ func checkUp(m Up) error {
 			return fmt.Errorf("size or micros: %w", errField)
 		}
 		return errors.Join(id[ids.Call](string(m.Call)), code(m.Code))
+	case Skipped:
+		if m.Lines < 0 || m.Long < 0 || m.Unmatched < 0 {
+			return fmt.Errorf("a count: %w", errField)
+		}
+		return errors.Join(id[ids.Connection](string(m.Connection)), id[ids.Jail](string(m.Instance)))
 	case SessionEnded:
 		return errors.Join(id[ids.Session](string(m.Session)), bounded("reason", m.Reason, MaxText))
 	case Denied:

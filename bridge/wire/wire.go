@@ -24,6 +24,7 @@
 //	                                 ◀─────  Cancel{call, code}
 //	  Alive{call, waits}             ─────▶  progress, or a wait for the runtime's user: it has longer
 //	  Ended{call, outcome, …}        ─────▶
+//	  Skipped{conn, instance, …}     ─────▶  what the server wrote that was passed over, so far
 //	  Denied{session, code, …}       ─────▶  refused by the codec, before any admission
 //	                                 ◀─────  Changed{}
 //	                                 ◀─────  Fence{n}
@@ -159,6 +160,14 @@ type (
 		Micros   int64        `json:"micros"`
 		Returned bool         `json:"returned"` // the answer reached the runtime
 	}
+	// Skipped counts what an instance has written so far and nobody could use.
+	Skipped struct {
+		Connection ids.Connection `json:"connection"`
+		Instance   ids.Jail       `json:"instance"`
+		Lines      int64          `json:"lines"`     // that are no messages
+		Long       int64          `json:"long"`      // over their bound
+		Unmatched  int64          `json:"unmatched"` // answers and progress to nothing that was asked
+	}
 	// SessionEnded tells that a session is over and its descriptors are closed.
 	SessionEnded struct {
 		Session ids.Session `json:"session"`
@@ -224,6 +233,7 @@ type (
 		Blocks int   `json:"blocks,omitzero"` // of content in one result
 		Stderr int64 `json:"stderr,omitzero"` // bytes that are kept
 		Pages  int   `json:"pages,omitzero"`  // of one list
+		Queue  int64 `json:"queue,omitzero"`  // bytes that wait for it to read
 	}
 	// NotStarted answers Start.
 	NotStarted struct {
@@ -281,6 +291,7 @@ func (Catalogue) up() string    { return "Catalogue" }
 func (Admit) up() string        { return "Admit" }
 func (Alive) up() string        { return "Alive" }
 func (Ended) up() string        { return "Ended" }
+func (Skipped) up() string      { return "Skipped" }
 func (SessionEnded) up() string { return "SessionEnded" }
 func (Denied) up() string       { return "Denied" }
 func (Fenced) up() string       { return "Fenced" }
@@ -376,6 +387,8 @@ func DecodeUp(b []byte) (Up, error) {
 		m, err = decode[Alive](raw)
 	case "Ended":
 		m, err = decodeFast(raw, scanEnded)
+	case "Skipped":
+		m, err = decode[Skipped](raw)
 	case "SessionEnded":
 		m, err = decode[SessionEnded](raw)
 	case "Denied":

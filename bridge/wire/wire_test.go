@@ -25,6 +25,7 @@ func ups() []Up {
 		Admit{Seq: 4, Session: ses, Connection: con, Tool: "resource:file:///" + strings.Repeat("a", 900), Digest: strings.Repeat("ab", 32)},
 		Alive{Call: cal, Waits: true},
 		Ended{Call: cal, Outcome: Completed, Size: 1, Micros: 2, Returned: true},
+		Skipped{Connection: con, Instance: jal, Lines: 1, Long: 2, Unmatched: 3},
 		SessionEnded{Session: ses, Reason: "end of input"},
 		Denied{Session: ses, Code: refusal.BadRequest}, Fenced{N: 9},
 	}
@@ -35,7 +36,7 @@ func downs() []Down {
 	return []Down{
 		Session{Session: ses}, SessionEnd{Session: ses, Code: refusal.TaskEnded},
 		ViewIs{Session: ses, Seq: 3, Tools: []Tool{{Name: "a", Connection: con, Tool: "a", Callable: true, Paths: &PathArgs{Names: []string{"path"}}, Definition: jsontext.Value(`{"name":"a","x":12345678901234567890,"y":"\u2028 \ud83d\ude00 \u0000"}`)}}},
-		Started{Connection: con, Instance: jal, Revision: ids.New[ids.Revision](now, [10]byte{}), StartMs: 5, Era: "modern", Bounds: Bounds{Line: 1, Depth: 2, Blocks: 3, Stderr: 4, Pages: 5}},
+		Started{Connection: con, Instance: jal, Revision: ids.New[ids.Revision](now, [10]byte{}), StartMs: 5, Era: "modern", Bounds: Bounds{Line: 1, Depth: 2, Blocks: 3, Stderr: 4, Pages: 5, Queue: 6}},
 		NotStarted{Seq: 1, Session: ses, Connection: con, Code: refusal.ServerUnavailable, Text: "x"},
 		Exited{Connection: con, Instance: jal, How: "exit 0"}, Admitted{Seq: 1, Call: cal, DeadlineMs: 60000},
 		Refused{Seq: 1, Code: refusal.ToolNotGranted}, Cancel{Call: cal, Code: refusal.CallCancelled}, Changed{}, Fence{N: 9}, Drain{},

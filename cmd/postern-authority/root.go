@@ -84,7 +84,7 @@ func revisionOf(v order.Revision) (*registry.RootRevision, error) {
 	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 	rev := &registry.RootRevision{ID: v.ID, Digest: v.Digest, Profile: v.Profile, Fork: v.Fork, Required: v.Credential != "none", PerTask: v.Scope == "task", Writes: v.Writes,
 		Classes: map[string]class.Set{}, Tiers: map[string]class.Tier{}, Created: v.Created, Call: ms(v.CallMs), Start: ms(v.StartMs), Idle: ms(v.IdleMs), Stop: ms(v.StopMs),
-		CallMost: ms(v.CallMostMs), Calls: v.Calls, Line: v.Line, Depth: v.Depth, Blocks: v.Blocks, Stderr: v.Stderr, Pages: v.Pages}
+		CallMost: ms(v.CallMostMs), Calls: v.Calls, Line: v.Line, Depth: v.Depth, Blocks: v.Blocks, Stderr: v.Stderr, Pages: v.Pages, Queue: v.Queue, PerSession: v.PerSession}
 	for tool, names := range v.Classes {
 		for _, n := range names {
 			c, ok := class.Parse(n)

@@ -22,10 +22,10 @@ func (a *app) psCommand() *cobra.Command {
 		}
 		a.whoIsEmpty(cmd.Context(), len(r.Rows))
 		return a.show(r, func(t *table) {
-			t.row("KIND", "SERVER", "PROFILE", "UID", "PID", "STATE", "MEMORY", "CPU", "PIDS", "CALLS", "SESSIONS", "RESTARTS", "STARTED", "PROJECT", "TASK", "LAST ERROR")
+			t.row("KIND", "SERVER", "PROFILE", "UID", "PID", "STATE", "MEMORY", "CPU", "PIDS", "CALLS", "SESSIONS", "RESTARTS", "SKIPPED", "STARTED", "PROJECT", "TASK", "LAST ERROR")
 			for _, p := range r.Rows {
 				t.row(p.Kind, p.Label, p.Profile, p.UID, p.PID, p.State, size(p.Memory), (time.Duration(p.CPUUsec) * time.Microsecond).Round(time.Millisecond),
-					p.Pids, p.Calls, p.Sessions, p.Restarts, when(p.Started), cmp.Or(p.ProjectLabel, p.Project), p.Task, p.LastError)
+					p.Pids, p.Calls, p.Sessions, p.Restarts, p.Skipped+p.TooLong+p.Unmatched, when(p.Started), cmp.Or(p.ProjectLabel, p.Project), p.Task, p.LastError)
 			}
 		})
 	}

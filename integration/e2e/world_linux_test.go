@@ -69,8 +69,10 @@ func run(m *testing.M) int {
 	if err == nil {
 		_, err = rig.BuildServer(built.repo, built.fixtures, "files")
 	}
-	if err == nil {
-		_, err = rig.BuildServer(built.repo, built.fixtures, "offers")
+	for _, name := range []string{"offers", "noisy"} {
+		if err == nil {
+			_, err = rig.BuildServer(built.repo, built.fixtures, name)
+		}
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

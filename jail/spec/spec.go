@@ -98,6 +98,9 @@ type MCP struct {
 	Blocks   int           `json:"blocks,omitzero"`    // of content in one result
 	Stderr   int64         `json:"stderr,omitzero"`    // bytes that are kept, the last ones
 	Pages    int           `json:"pages,omitzero"`     // of one of its lists
+	// SessionCalls are those in flight of one session.
+	SessionCalls int   `json:"session_calls,omitzero"`
+	Queue        int64 `json:"queue,omitzero"` // bytes of calls that wait for the program to read
 }
 
 // Bind is one read-only piece of the host.

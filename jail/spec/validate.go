@@ -167,6 +167,8 @@ func (p Profile) Validate() []Mistake {
 		{"mcp.blocks", int64(p.MCP.Blocks), 1, 65536, "want 1 to 65536"},
 		{"mcp.stderr", p.MCP.Stderr, 1 << 10, 256 << 10, "want 1KiB to 256KiB"},
 		{"mcp.pages", int64(p.MCP.Pages), 1, 1000, "want 1 to 1000"},
+		{"mcp.session_calls", int64(p.MCP.SessionCalls), 1, 64, "want 1 to 64"},
+		{"mcp.queue", p.MCP.Queue, 64 << 10, 20 << 20, "want 64KiB to 20MiB"},
 	} {
 		if b.value != 0 && (b.value < b.least || b.value > b.most) {
 			bad(b.field, "%s", b.want)

@@ -370,6 +370,11 @@ type (
 		Restarts     int    `json:"restarts"`
 		Sessions     int    `json:"sessions"`
 		LastError    string `json:"last_error,omitempty"`
+		// Of what a tool server wrote, so far: lines that are no messages, lines over their bound, and
+		// answers and progress to nothing that was asked. All were passed over.
+		Skipped   int64 `json:"skipped,omitzero"`
+		TooLong   int64 `json:"too_long,omitzero"`
+		Unmatched int64 `json:"unmatched,omitzero"`
 	}
 	PsResult struct {
 		Rows []PsRow `json:"rows"`

@@ -58,7 +58,8 @@ func (a *actions) ps(ctx context.Context, c *Call) (any, error) {
 				continue
 			}
 			row := api.PsRow{Kind: r.Kind, Project: string(r.Project), ProjectLabel: a.reg.Root().Projects[r.Project].Label, Task: string(r.Task), Jail: string(r.Jail), Profile: r.Profile, UID: r.UID, PID: r.PID, State: r.State,
-				Memory: r.Memory, CPUUsec: r.CPUUsec, Pids: r.Pids, Started: r.Started, Calls: r.Calls, Restarts: r.Restarts, Sessions: r.Sessions, LastError: r.LastError}
+				Memory: r.Memory, CPUUsec: r.CPUUsec, Pids: r.Pids, Started: r.Started, Calls: r.Calls, Restarts: r.Restarts, Sessions: r.Sessions, LastError: r.LastError,
+				Skipped: r.Skipped.Lines, TooLong: r.Skipped.Long, Unmatched: r.Skipped.Unmatched}
 			for _, s := range a.reg.Root().Servers {
 				if s.Revisions[r.Revision] != nil {
 					row.Label = s.Label

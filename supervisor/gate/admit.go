@@ -48,7 +48,7 @@ func (g *Gate) question(s *session, conn ids.Connection, tool string, running id
 	g.compose(s, task, &k, tool)
 	f.Paths = policy.PathsInside // where the tool has any, paths judges them
 	f.Limits = policy.WithinLimits
-	if s.open >= MaxPerSession || g.perPlace[placeKey{s.set, at}] >= callsOf(k.Revision) {
+	if s.open >= MaxPerSession || s.at[at] >= perSessionOf(k.Revision) || g.perPlace[placeKey{s.set, at}] >= callsOf(k.Revision) {
 		f.Limits = policy.TooManyCalls
 	}
 	return k
@@ -113,6 +113,7 @@ func (g *Gate) Admit(set Set, m wire.Admit, running ids.Revision, seen Seen) Dec
 	c.rec.ID = ids.New[ids.Call](now, g.rand())
 	g.open[c.rec.ID] = c
 	s.open++
+	s.at[c.place]++
 	g.perPlace[placeKey{set, c.place}]++
 	g.admitted = append(g.admitted, c)
 	g.ledger.Admit(&c.rec)
@@ -135,13 +136,21 @@ func callsOf(r *registry.RootRevision) int {
 	return MaxPerConnection
 }
 
+// perSessionOf is how many calls one session may have open at one instance of a revision.
+func perSessionOf(r *registry.RootRevision) int {
+	if r != nil && r.PerSession > 0 {
+		return min(r.PerSession, MaxPerSession)
+	}
+	return MaxPerSession
+}
+
 // Bounds are what the profile of a server's revision sets for its bridge.
 func (g *Gate) Bounds(s ids.Server, rev ids.Revision) wire.Bounds {
 	r := g.reg.Root().Servers[s].Revisions[rev]
 	if r == nil {
 		return wire.Bounds{}
 	}
-	return wire.Bounds{Line: r.Line, Depth: r.Depth, Blocks: r.Blocks, Stderr: r.Stderr, Pages: r.Pages}
+	return wire.Bounds{Line: r.Line, Depth: r.Depth, Blocks: r.Blocks, Stderr: r.Stderr, Pages: r.Pages, Queue: r.Queue}
 }
 
 // Plan is how a tool server is to be started.

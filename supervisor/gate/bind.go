@@ -95,7 +95,7 @@ func (g *Gate) bind(r BindRequest) (Bound, refusal.Code) {
 	if live >= MaxSessions {
 		return Bound{}, refusal.TooManySession
 	}
-	s := &session{id: ids.New[ids.Session](g.now(), g.rand()), task: task, set: g.setFor(r.Project, g.Resolved(task).Ceiling), uid: r.UID}
+	s := &session{id: ids.New[ids.Session](g.now(), g.rand()), task: task, set: g.setFor(r.Project, g.Resolved(task).Ceiling), uid: r.UID, at: map[Place]int{}}
 	g.ledger.OpenSession(store.Session{ID: s.id, Task: task.ID, Project: r.Project, UID: r.UID, Token: digest, Opened: g.now().UnixNano()})
 	if err := g.flush(); err != nil {
 		return Bound{}, refusal.StoreUnavailable

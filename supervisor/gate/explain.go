@@ -267,7 +267,7 @@ func (g *Gate) readTool(rule string, s *session, p registry.RootProject, tool st
 		}
 		return "the path arguments of each call must lie beneath the workspace", "the call"
 	case "limits":
-		return fmt.Sprintf("%d of %d calls of the connection are open, %d of %d of the session; %s", g.perPlace[placeKey{s.set, g.placeOf(s, c.ID)}], MaxPerConnection, s.open, MaxPerSession, startsText(g.facts.Limits)), "the authority's memory"
+		return fmt.Sprintf("%d of %d calls of the connection are open, %d of %d of the session; %s", g.perPlace[placeKey{s.set, g.placeOf(s, c.ID)}], callsOf(k.Revision), s.open, MaxPerSession, startsText(g.facts.Limits)), "the authority's memory"
 	}
 	return "", ""
 }

@@ -109,6 +109,7 @@ type session struct {
 	set   Set
 	uid   uint32
 	open  int
+	at    map[Place]int // of them, by where they are; never an entry of none
 	ended bool
 }
 
@@ -326,6 +327,9 @@ func (g *Gate) forget(c *call) {
 	}
 	delete(g.open, c.rec.ID)
 	c.session.open--
+	if c.session.at[c.place]--; c.session.at[c.place] <= 0 {
+		delete(c.session.at, c.place)
+	}
 	k := placeKey{c.set, c.place}
 	if g.perPlace[k]--; g.perPlace[k] <= 0 {
 		delete(g.perPlace, k)

@@ -137,6 +137,32 @@ func TestARetryIsLinkedToTheCallThatAsked(t *testing.T) {
 	}
 }
 
+func TestAProfileBoundsTheCallsOfOneSessionAtItsServer(t *testing.T) {
+	w := newWorld(t)
+	w.root(func(r *registry.Root) {
+		r.Servers[id[ids.Server](files)].Revisions[id[ids.Revision](files)].PerSession = 2
+	})
+	first := w.admitted("below the bound", w.call())
+	w.admitted("at the bound", w.call())
+	if d := w.call(); d.Code != refusal.LimitCalls {
+		t.Errorf("above the bound: %q", string(d.Code))
+	}
+	mine := w.ses
+	w.ses = w.bind(w.task)
+	w.admitted("another session's", w.call())
+	w.ses = mine
+	if err := w.g.Ended(shopSet, wire.Ended{Call: first, Outcome: wire.Completed}); err != nil {
+		t.Fatal(err)
+	}
+	w.admitted("when one of them has ended", w.call())
+	if d := w.call(); d.Code != refusal.LimitCalls {
+		t.Errorf("above the bound again: %q", string(d.Code))
+	}
+	if b := w.g.Bounds(id[ids.Server](files), id[ids.Revision](files)); b != (wire.Bounds{}) {
+		t.Errorf("the bridge is told %+v of what is the gate's", b)
+	}
+}
+
 func TestAProfileBoundsTheCallsOfItsServer(t *testing.T) {
 	w := newWorld(t)
 	w.root(func(r *registry.Root) {

@@ -258,7 +258,7 @@ func view(v Revision, p spec.Profile) order.Revision {
 	}
 	return order.Revision{ID: v.ID, Digest: v.Digest, Profile: v.Profile, Fork: p.Fork, Credential: v.Credential, Scope: v.Scope, Writes: p.Workspace && !p.WorkspaceReadOnly, Classes: v.Classes, Tiers: v.Tiers,
 		Created: v.Created, CallMs: limit.Milliseconds(), StartMs: p.StartTimeout.Milliseconds(), IdleMs: p.Idle.Milliseconds(), StopMs: p.StopGrace.Milliseconds(),
-		CallMostMs: p.MCP.CallMost.Milliseconds(), Calls: p.MCP.Calls, Line: p.MCP.Line, Depth: p.MCP.Depth, Blocks: p.MCP.Blocks, Stderr: p.MCP.Stderr, Pages: p.MCP.Pages}
+		CallMostMs: p.MCP.CallMost.Milliseconds(), Calls: p.MCP.Calls, Line: p.MCP.Line, Depth: p.MCP.Depth, Blocks: p.MCP.Blocks, Stderr: p.MCP.Stderr, Pages: p.MCP.Pages, Queue: p.MCP.Queue, PerSession: p.MCP.SessionCalls}
 }
 
 func (f Facts) unknownOf(h order.Host) (out []string) {

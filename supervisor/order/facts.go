@@ -98,6 +98,8 @@ type Revision struct {
 	Blocks     int                 `json:"blocks,omitzero"`
 	Stderr     int64               `json:"stderr,omitzero"`
 	Pages      int                 `json:"pages,omitzero"`
+	Queue      int64               `json:"queue,omitzero"`
+	PerSession int                 `json:"per_session,omitzero"` // of Calls, those of one session; the authority's
 }
 
 // Host is a program that may create tasks.

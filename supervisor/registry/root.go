@@ -87,13 +87,15 @@ type RootRevision struct {
 	Idle     time.Duration
 	Stop     time.Duration
 	// Bounds that its profile sets; 0 is Postern's own.
-	CallMost time.Duration // of a call with all its progress
-	Calls    int           // in flight at one instance
-	Line     int64
-	Depth    int
-	Blocks   int
-	Stderr   int64
-	Pages    int
+	CallMost   time.Duration // of a call with all its progress
+	Calls      int           // in flight at one instance
+	Line       int64
+	Depth      int
+	Blocks     int
+	Stderr     int64
+	Pages      int
+	Queue      int64
+	PerSession int // in flight of one session at one instance
 }
 
 // RootHost is a program that may create tasks for others.

@@ -143,6 +143,23 @@ func TestWorkers2_ABridgeNamesOnlyWhatItWasHanded(t *testing.T) {
 	if _, code := mine.start(foreign, fresh[ids.Connection](), "read_rows"); code != refusal.SessionEnded {
 		t.Errorf("a start for a foreign session: %q", string(code))
 	}
+	// What it counts of another's is not the other's.
+	mine.send(wire.Skipped{Connection: r.conn[shop], Instance: inst, Lines: 3, Unmatched: 1})
+	mine.send(wire.Skipped{Connection: r.conn[blog], Instance: oinst, Lines: 9})
+	mine.send(wire.Skipped{Connection: r.conn[blog], Instance: inst, Lines: 9})
+	mine.view(s) // it was heard before this
+	rows, err := r.w.Ps(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range rows {
+		if want := map[ids.Jail]int64{inst: 3}[row.Jail]; row.Skipped.Lines != want {
+			t.Errorf("%s of %s: %+v was skipped", row.Kind, row.Connection, row.Skipped)
+		}
+	}
+	if len(rows) < 2 {
+		t.Errorf("%d rows", len(rows))
+	}
 	// Things that are merely over are let pass: they may have crossed.
 	mine.send(wire.SessionEnded{Session: foreign})
 	mine.send(wire.Denied{Session: foreign, Code: refusal.BadRequest})

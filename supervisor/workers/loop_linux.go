@@ -221,6 +221,10 @@ func (w *Workers) handle(s *set, m wire.Up) error {
 		return w.gate.Alive(s.key, m)
 	case wire.Ended:
 		return w.gate.Ended(s.key, m)
+	case wire.Skipped:
+		if inst := w.jails[m.Instance].inst; inst != nil && inst.set == s && inst.at.Conn == m.Connection {
+			inst.skipped = m
+		}
 	case wire.SessionEnded:
 		w.sessionEnded(s, m)
 	case wire.Denied:

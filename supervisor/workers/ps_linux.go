@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"postern/bridge/wire"
 	"postern/ids"
 	"postern/refusal"
 	"postern/supervisor/order"
@@ -18,6 +19,7 @@ type Row struct {
 	Restarts   int
 	Sessions   int
 	LastError  string
+	Skipped    wire.Skipped // what this jail wrote that was passed over
 }
 
 // statsWait is one Ps that collects the rows of posternd.
@@ -74,6 +76,9 @@ func (w *Workers) rows(jails []order.JailRow) []Row {
 			r.Connection, r.Task, r.State, r.Calls = o.inst.at.Conn, o.inst.at.Task, instStates[o.inst.state], o.inst.calls
 			r.Restarts, r.LastError = o.inst.back.restarts, o.inst.back.lastErr
 			r.Sessions = len(o.set.sessions)
+			if o.inst.skipped.Instance == j.Jail {
+				r.Skipped = o.inst.skipped
+			}
 		case o.set != nil:
 			r.State = "starting"
 			if o.set.ready {

@@ -153,6 +153,7 @@ type instance struct {
 	data     []byte       // catalogue parts so far
 	parts    int
 	calls    uint64
+	skipped  wire.Skipped // of the jail that it names
 	back     backoff
 	names    []string // protected names of the workspace that it may write
 	stopMs   int64
