@@ -284,7 +284,7 @@ func TestMCP6_BoundsHold(t *testing.T) {
 	}
 }
 
-func TestMCP5_OneMalformedToolIsKeptOutAlone(t *testing.T) {
+func TestMCP5_C092_OneMalformedToolIsKeptOutAlone(t *testing.T) {
 	raw := []Value{
 		Value(`{"name":"good","inputSchema":{"type":"object"}}`),
 		Value(`{"name":"type_array","inputSchema":{"type":["object","null"]}}`),

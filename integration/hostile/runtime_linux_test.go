@@ -13,7 +13,7 @@ import (
 
 // Every kind of line that is no acceptable message is answered or skipped, reaches no
 // server, and leaves the session usable.
-func TestRuntime_C001_C022_HostileLinesReachNoServer(t *testing.T) {
+func TestRuntime_C089_C001_C022_HostileLinesReachNoServer(t *testing.T) {
 	w := newWorld(t)
 	r := w.open(w.a, aliceUID, "")
 	if m := r.call("echo", `{}`); m.outcome() != "ok" { // the server runs: what reaches it is seen at once

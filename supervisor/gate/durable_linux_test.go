@@ -78,7 +78,7 @@ func heals(t *testing.T, w *world, broken func() map[ids.Call]bool, mend func())
 	}
 }
 
-func TestGate1_AFullDiskAdmitsNothingAndHealsInPlace(t *testing.T) {
+func TestGate1_A5_AFullDiskAdmitsNothingAndHealsInPlace(t *testing.T) {
 	if os.Geteuid() != 0 {
 		if os.Getenv("CI") == "true" {
 			t.Fatal("this test mounts a file system and needs root")

@@ -161,7 +161,7 @@ var factors = []factor{
 	}, refusal.LimitCalls, func(w *world) { w.g.SetEnded(shopSet, refusal.ServerExited, "") }, true},
 }
 
-func TestGate2_EachFactorAloneRefusesAndItsTwinAdmits(t *testing.T) {
+func TestGate2_A1_EachFactorAloneRefusesAndItsTwinAdmits(t *testing.T) {
 	for _, f := range factors {
 		t.Run(f.name, func(t *testing.T) {
 			w := newWorld(t)

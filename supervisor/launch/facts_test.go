@@ -111,7 +111,7 @@ func TestRegistrations_AreRefusedByName(t *testing.T) {
 	}
 }
 
-func TestRevisions_EachChangeOfWhatRunsMakesOne(t *testing.T) {
+func TestRevisions_C096_EachChangeOfWhatRunsMakesOne(t *testing.T) {
 	now := time.Now()
 	base := Revision{Transport: "stdio", Command: []string{"/usr/bin/node", "x"}, Profile: "node", ProfileDigest: "d", Scope: "project", Credential: "none"}
 	f, s, refused := newFacts(now).addServer("fs", base, now)

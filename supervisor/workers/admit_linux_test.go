@@ -31,7 +31,7 @@ func (r *rig) ready(path string) (*bridge, ids.Session, ids.Jail) {
 	return b, s, inst
 }
 
-func TestWorkers1_AdmittedIsSentOnlyWhenItsRecordIsDurable(t *testing.T) {
+func TestWorkers1_A5_AdmittedIsSentOnlyWhenItsRecordIsDurable(t *testing.T) {
 	r := newRig(t)
 	path := r.socket(shop)
 	b, s, inst := r.ready(path)
