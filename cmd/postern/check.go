@@ -226,6 +226,7 @@ func describeArguments(p *api.CheckParams, raw jsontext.Value, here string) erro
 	sum := sha256.Sum256(raw)
 	p.ArgsSize, p.ArgsDigest = int64(len(raw)), hex.EncodeToString(sum[:])
 	native, _, _ := class.OfNative(p.Tool)
+	base := here
 	for _, arg := range native.Paths {
 		value, ok := args[arg.Name]
 		if !ok || value.Kind() == 'n' {
@@ -240,17 +241,58 @@ func describeArguments(p *api.CheckParams, raw jsontext.Value, here string) erro
 			paths = []string{one}
 		}
 		for _, path := range paths {
-			full, plain := from(here, path)
+			begin := here
+			if arg.Pattern {
+				var readable bool
+				if path, readable = literal(path); !readable {
+					p.Unjudged = true
+				}
+				if begin = base; path == "" {
+					continue // beneath where it begins, whatever it matches
+				}
+			}
+			full, plain := from(begin, path)
 			p.Paths, p.Unjudged = append(p.Paths, full), p.Unjudged || !plain
+			if !arg.Pattern {
+				base = full
+			}
 		}
 	}
-	if len(p.Paths) == 0 && len(native.Paths) > 0 {
+	if !p.Unjudged && len(p.Paths) == 0 && len(native.Paths) > 0 {
 		p.Paths = []string{here} // where a tool looks that is told no path
 	}
 	if p.Unjudged || len(p.Paths) > maxPaths {
 		p.Paths, p.Unjudged = nil, true
 	}
 	return nil
+}
+
+// literal is the part of a pattern before its first wildcard, which is where whatever it
+// matches lies beneath. It tells false where a pattern can lead elsewhere: by "..", or by
+// alternatives that hold a path.
+func literal(pattern string) (string, bool) {
+	var kept []string
+	wild := false
+	for part := range strings.SplitSeq(pattern, "/") {
+		if part == ".." {
+			return "", false
+		}
+		wild = wild || strings.ContainsAny(part, `*?[]{}!()\`)
+		if !wild {
+			kept = append(kept, part)
+		}
+	}
+	if first := strings.IndexAny(pattern, "{("); first >= 0 && strings.ContainsAny(pattern[first:], "})") {
+		last := strings.LastIndexAny(pattern, "})")
+		if group := pattern[first:max(first, last)]; strings.ContainsAny(group, "/~") || strings.Contains(group, "..") {
+			return "", false
+		}
+	}
+	out := strings.Join(kept, "/")
+	if out == "" && strings.HasPrefix(pattern, "/") {
+		out = "/"
+	}
+	return out, true
 }
 
 // from puts a relative path beneath the directory it begins at. It tells false for

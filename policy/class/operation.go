@@ -5,10 +5,12 @@ type PathArg struct {
 	Name    string
 	List    bool // a list of paths
 	Written bool // what it names is made, changed or removed
+	Pattern bool // with wildcards, beneath the path that stands before it in the table
 }
 
 func one(name string) PathArg     { return PathArg{Name: name} }
 func many(name string) PathArg    { return PathArg{Name: name, List: true} }
+func glob(name string) PathArg    { return PathArg{Name: name, List: true, Pattern: true} }
 func written(name string) PathArg { return PathArg{Name: name, Written: true} }
 
 // operation is what is known of a filesystem operation by its name, in any server.
