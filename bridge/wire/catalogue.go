@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"fmt"
+	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -37,6 +38,10 @@ const (
 	MaxDescription = 2048
 )
 
+// cut shortens a text and leaves no half of a character: what holds one cannot be
+// written as JSON, and takes the whole list with it.
+func cut(s string, most int) string { return strings.ToValidUTF8(s[:min(len(s), most)], "") }
+
 // Describe reads title and description of a definition, cut to their bounds. They
 // are a server's words.
 func Describe(raw []byte) (title, description string) {
@@ -50,9 +55,9 @@ func Describe(raw []byte) (title, description string) {
 		}
 		switch name {
 		case "title":
-			title = string(s[:min(len(s), MaxTitle)])
+			title = cut(string(s), MaxTitle)
 		case "description":
-			description = string(s[:min(len(s), MaxDescription)])
+			description = cut(string(s), MaxDescription)
 		}
 		return nil
 	})

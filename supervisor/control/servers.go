@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"encoding/hex"
+	"strings"
 
 	"postern/ids"
 	"postern/policy/class"
@@ -49,7 +50,7 @@ func (a *actions) serverProbe(ctx context.Context, c *Call) (any, error) {
 	}
 	why := ""
 	if failure != nil {
-		why = failure.Error()[:min(len(failure.Error()), 1024)]
+		why = strings.ToValidUTF8(failure.Error()[:min(len(failure.Error()), 1024)], "")
 	}
 	var out api.CatalogueResult
 	err = a.do(ctx, func() error {

@@ -2,6 +2,7 @@ package gate
 
 import (
 	"errors"
+	"strings"
 	"time"
 
 	"postern/ids"
@@ -175,7 +176,7 @@ func (g *Gate) SessionEnded(id ids.Session, reason string) {
 	if len(g.byTask[s.task.ID]) == 0 {
 		delete(g.byTask, s.task.ID)
 	}
-	g.ledger.EndSession(id, g.now().UnixNano(), reason[:min(len(reason), registry.MaxReason)])
+	g.ledger.EndSession(id, g.now().UnixNano(), strings.ToValidUTF8(reason[:min(len(reason), registry.MaxReason)], ""))
 }
 
 // Sessions counts a task's live sessions.

@@ -132,8 +132,12 @@ func (s *Supervisor) launch(l *life, seq uint64, do func() (launched, error)) {
 	}
 }
 
-// cut makes a detail the text of a message: the other side writes its own full stop.
-func cut(s string) string { return strings.TrimSuffix(s[:min(len(s), order.MaxText)], ".") }
+// cut makes a detail the text of a message: the other side writes its own full stop. A
+// name of a workspace in it may be no text, and an end may fall into a character; either
+// could not be sent, and its asker would wait in vain.
+func cut(s string) string {
+	return strings.TrimSuffix(strings.ToValidUTF8(s[:min(len(s), order.MaxText)], ""), ".")
+}
 
 func doneWith(seq uint64, r *api.Refusal) order.Done {
 	if r == nil {

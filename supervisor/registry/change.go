@@ -477,7 +477,7 @@ func (r *Registry) EndTask(id ids.Task, reason string, now time.Time) (Change, e
 
 func (r *Registry) endTask(c *Change, t *Task, reason string, now time.Time) {
 	row := *t
-	row.Ended, row.Reason = max(now.UnixMilli(), 1), reason[:min(len(reason), MaxReason)]
+	row.Ended, row.Reason = max(now.UnixMilli(), 1), strings.ToValidUTF8(reason[:min(len(reason), MaxReason)], "")
 	c.Put = append(c.Put, row)
 	// A token of an ended task binds nothing, and what was bound stays in the records.
 	for _, d := range r.ofTask[t.ID] {
