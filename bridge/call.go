@@ -337,7 +337,11 @@ func (c *call) unknown() []byte {
 		if !c.peer.Modern {
 			code = mcp.CodeNoResource
 		}
-		return mcp.AppendError(nil, c.id, code, "Resource not found: "+cut(c.name, mcp.MaxToolName), nil)
+		var data mcp.Value // the revisions want the URI there
+		if len(c.name) <= item.MaxURI {
+			data = mcp.Value("{" + mcp.URIParam(c.name) + "}")
+		}
+		return mcp.AppendError(nil, c.id, code, "Resource not found: "+cut(c.name, mcp.MaxToolName), data)
 	}
 	return mcp.AppendError(nil, c.id, mcp.CodeInvalidParams, "Unknown tool: "+cut(c.name, mcp.MaxToolName), nil)
 }

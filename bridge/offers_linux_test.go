@@ -143,7 +143,7 @@ func TestResources_OnlyWhatAPrefixCovers(t *testing.T) {
 		for i, uri := range []string{"file:///etc/passwd", "file:///docs/../etc/passwd", "file:///docs/%2e%2e/etc/passwd", "file:///docsx", "FILE:///docs/a.txt", "docs"} {
 			id := fmt.Sprint(10 + i)
 			c.send(`{"jsonrpc":"2.0","id":%s,"method":"resources/read","params":{"uri":"%s"}}`, id, uri)
-			if e := c.wantError(id, -32002); !strings.HasPrefix(e.Error.Message, "Resource not found: ") {
+			if e := c.wantError(id, -32002); !strings.HasPrefix(e.Error.Message, "Resource not found: ") || string(e.Error.Data) != fmt.Sprintf(`{"uri":%q}`, uri) {
 				t.Errorf("%s: %+v", uri, e.Error)
 			}
 		}

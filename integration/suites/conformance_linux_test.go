@@ -27,8 +27,7 @@ var worse = map[string]map[string]string{
 		"tools-call-sampling": noSampling,
 	},
 	"2026-07-28": {
-		"completion-complete":         noCompletion,
-		"sep-2164-resource-not-found": unnamed,
+		"completion-complete": noCompletion,
 
 		"input-required-result-basic-elicitation":       questions,
 		"input-required-result-basic-list-roots":        noRoots,
@@ -50,7 +49,6 @@ const (
 	noSampling    = "a tool server can not use the runtime's model"
 	oneConnection = "a question belongs to the connection it was asked on, and the adapter gives each request one of its own"
 	questions     = "a server's questions come as Postern's own, one at a time, under a name of Postern's"
-	unnamed       = "a refusal does not repeat what was asked for"
 )
 
 // The public conformance suite, against a complete server directly and behind the

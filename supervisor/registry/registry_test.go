@@ -267,6 +267,33 @@ func TestRegistry3_ServedNames(t *testing.T) {
 	}
 }
 
+// A prefixed name has 64 characters at most, leads back to its connection and tool, and
+// never is another tool's own name.
+func TestB6_PrefixedNamesAreBoundedAndReversible(t *testing.T) {
+	w := newWorld(t)
+	label := facts().Servers[id[ids.Server](db)].Label
+	fits, long := strings.Repeat("a", MaxServed-1-len(label)), strings.Repeat("b", MaxServed-len(label))
+	list := `[{"name":"` + fits + `","inputSchema":{}},{"name":"` + long + `","inputSchema":{}},{"name":"both","inputSchema":{}}`
+	w.probe(fs, list+`,{"name":"`+label+`.both","inputSchema":{}}]`)
+	w.probe(db, list+`]`)
+	files, data := w.connect(shop, fs), w.connect(shop, db)
+	p := id[ids.Project](shop)
+	w.do(w.r.Grant(w.granting(files, fits, long, "both", label+".both")))
+	w.do(w.r.Grant(w.granting(data, fits)))
+	g := w.r.Served(p, label+"."+fits)
+	if g == nil || g.Connection != data || g.Tool != fits || len(g.Served) != MaxServed {
+		t.Fatalf("the name of %d characters leads to %+v", MaxServed, g)
+	}
+	w.refused(refusal.RegistrationWrong)(w.r.Grant(w.granting(data, long)))
+	w.refused(refusal.AlreadyExists)(w.r.Grant(w.granting(data, "both")))
+	if g := w.r.Served(p, label+".both"); g == nil || g.Connection != files || g.Tool != label+".both" {
+		t.Errorf("the other's own name leads to %+v", g)
+	}
+	// Not even when its owner has given it up.
+	w.do(w.r.Revoke(files, nil, 0))
+	w.refused(refusal.AlreadyExists)(w.r.Grant(w.granting(data, "both")))
+}
+
 func TestAChangedToolIsNotCallableUntilAccepted(t *testing.T) {
 	w := newWorld(t)
 	w.probe(fs, catalogue)
