@@ -25,8 +25,11 @@ var errSlow = errors.New("the other end does not read")
 
 // recv reads one message into buf, without a control buffer: descriptors that a
 // peer sends along are dropped by the kernel and never enter this process.
-// It returns 0 bytes and no error where nothing is there.
+// It returns 0 bytes and no error where nothing is there. A bridge that ended without
+// having read all is told of by an error, once and first: what it said before is still
+// there, the catalogue of a probe or the ends of calls.
 func (l *link) recv(buf []byte) (int, error) {
+	reset := false
 	for {
 		n, _, flags, _, err := unix.Recvmsg(l.fd, buf, nil, unix.MSG_DONTWAIT)
 		switch {
@@ -34,6 +37,9 @@ func (l *link) recv(buf []byte) (int, error) {
 			continue
 		case err == unix.EAGAIN:
 			return 0, nil
+		case err == unix.ECONNRESET && !reset:
+			reset = true
+			continue
 		case err != nil:
 			return 0, fmt.Errorf("recvmsg: %w", err)
 		case n == 0:
