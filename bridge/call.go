@@ -27,6 +27,7 @@ var requests = map[string]request{
 	mcp.MethodPromptsGet: {mcp.MethodPromptsGet, item.Prompt, "name"},
 	mcp.MethodRead:       {mcp.MethodRead, item.Resource, "uri"},
 	mcp.MethodSubscribe:  {mcp.MethodSubscribe, item.Resource, "uri"},
+	mcp.MethodComplete:   {mcp.MethodComplete, item.Prompt, "ref"}, // or of a resource, as its ref says
 }
 
 // phase is how far a call got.
@@ -40,7 +41,7 @@ const (
 )
 
 // call is one request of a runtime that is admitted: a tools/call, or a prompts/get,
-// resources/read or subscription.
+// resources/read, subscription or completion.
 type call struct {
 	s       *session
 	live    *live
@@ -53,6 +54,9 @@ type call struct {
 	elicits bool      // the runtime can ask its user
 	level   mcp.Level // from which a modern runtime wants log messages; 0 for none
 	done    func(ok bool)
+
+	completes mcp.Completion // of a completion
+	unasked   mcp.Value      // answers that it brings to no question of ours; nil for none
 
 	// Where it brings the answer to a question of the server.
 	resumes *handle
@@ -152,11 +156,19 @@ func (c *call) beginSlowly(line []byte) {
 func (c *call) ask(m *mcp.Message, t wire.Tool, in *instance) {
 	b := c.s.b
 	args := m.Param("arguments")
+	if c.what.method == mcp.MethodComplete {
+		args = c.completes.Asked(m)
+	}
 	c.digest = sha256.Sum256(args)
 	digest, size := c.digest, len(args)
 	var replies mcp.Value
-	if c.resumes != nil {
+	switch {
+	case c.resumes != nil:
 		replies = mcp.JoinReplies(c.resumes.questions, c.replies)
+	case in != nil && in.srv.Peer().Modern && c.elicits:
+		replies = c.unasked
+	}
+	if replies != nil {
 		digest = sha256.Sum256(append(append(bytes.Clone(args), '\n'), replies...))
 		size += len(replies)
 	}
@@ -230,10 +242,12 @@ func (c *call) build(m *mcp.Message, in *instance, replies mcp.Value) {
 		c.line = peer.AppendRequest(nil, c.number, mcp.MethodListen, `"notifications":`+mcp.Filter{URIs: []string{name}}.Filters())
 		return
 	}
-	x := mcp.Extra{Elicit: c.elicits, Responses: nil}
+	x := mcp.Extra{Elicit: c.elicits}
 	if peer.Modern {
 		x.Level = c.wants().String()
-		if c.resumes != nil {
+		if c.resumes == nil {
+			x.Responses = replies
+		} else {
 			x.State = c.resumes.state
 			if len(c.resumes.questions) > 0 {
 				x.Responses = replies
@@ -245,7 +259,11 @@ func (c *call) build(m *mcp.Message, in *instance, replies mcp.Value) {
 			}
 		}
 	}
-	c.line = peer.AppendCall(make([]byte, 0, 256+len(c.raw)+len(name)), c.number, m, c.what.method, mcp.Subject{Member: c.what.member, Name: name}, x)
+	about := mcp.Subject{Member: c.what.member, Name: name}
+	if c.what.method == mcp.MethodComplete {
+		about.Raw = c.completes.Ref(name)
+	}
+	c.line = peer.AppendCall(make([]byte, 0, 256+len(c.raw)+len(name)), c.number, m, c.what.method, about, x)
 }
 
 // readPaths takes the path arguments, where the tool has any, out of the very value
@@ -337,11 +355,15 @@ func (c *call) unknown() []byte {
 		if !c.peer.Modern {
 			code = mcp.CodeNoResource
 		}
-		var data mcp.Value // the revisions want the URI there
-		if len(c.name) <= item.MaxURI {
-			data = mcp.Value("{" + mcp.URIParam(c.name) + "}")
+		uri := c.name
+		if c.completes.URI != "" {
+			uri = c.completes.URI
 		}
-		return mcp.AppendError(nil, c.id, code, "Resource not found: "+cut(c.name, mcp.MaxToolName), data)
+		var data mcp.Value // the revisions want the URI there
+		if len(uri) <= item.MaxURI {
+			data = mcp.Value("{" + mcp.URIParam(uri) + "}")
+		}
+		return mcp.AppendError(nil, c.id, code, "Resource not found: "+cut(uri, mcp.MaxToolName), data)
 	}
 	return mcp.AppendError(nil, c.id, mcp.CodeInvalidParams, "Unknown tool: "+cut(c.name, mcp.MaxToolName), nil)
 }

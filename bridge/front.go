@@ -84,7 +84,7 @@ func (s *session) modern(m *mcp.Message, line []byte) {
 
 // notPassed are methods of the protocol that Postern knows and does not pass on.
 var notPassed = map[string]bool{
-	"completion/complete": true, "tasks/get": true, "tasks/list": true, "tasks/result": true, "tasks/cancel": true, "tasks/update": true,
+	"tasks/get": true, "tasks/list": true, "tasks/result": true, "tasks/cancel": true, "tasks/update": true,
 	"sampling/createMessage": true, "roots/list": true, "elicitation/create": true,
 }
 
@@ -177,7 +177,13 @@ func (s *session) enter(m *mcp.Message, line []byte, peer mcp.Peer) {
 		s.b.run.Go(func() { s.list(l, what, key, id, cursor, peer) })
 	default:
 		c := &call{s: s, live: l, key: key, id: bytes.Clone(m.ID), peer: peer, what: requests[m.Method], token: bytes.Clone(m.ProgressToken()), elicits: elicits}
-		name, f := m.Names(c.what.member)
+		name, f := "", (*mcp.Fault)(nil)
+		if c.what.method == mcp.MethodComplete {
+			c.completes, f = m.Completes()
+			c.what.kind, name = c.completes.Kind, c.completes.Name
+		} else {
+			name, f = m.Names(c.what.member)
+		}
 		if peer.Modern {
 			c.elicits = m.MayAsk()
 			if c.level, _ = m.WantsLevel(); f == nil {

@@ -159,9 +159,14 @@ func (a *authority) tell(m wire.Down, fds ...int) {
 
 func (a *authority) listen() {
 	buf := make([]byte, wire.MaxMessage+1)
+	reset := false
 	for {
 		n, err := unix.Read(a.fd, buf)
 		if err == unix.EINTR {
+			continue
+		}
+		if err == unix.ECONNRESET && !reset { // it ended without having read all; what it said comes after this
+			reset = true
 			continue
 		}
 		if err != nil || n <= 0 {

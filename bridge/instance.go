@@ -24,12 +24,6 @@ type place struct {
 
 func placeOf(t wire.Tool) place { return place{t.Connection, t.Slot} }
 
-// What a server speaks, as the authority remembers it for the next start.
-const (
-	eraLegacy = "legacy"
-	eraModern = "modern"
-)
-
 // maxStderrShown bounds the end of a server's stderr in a catalogue that failed; the
 // whole reason has wire.MaxText.
 const maxStderrShown = 800
@@ -46,6 +40,7 @@ type instance struct {
 	era   string        // what its revision spoke before, if that is known
 
 	counting atomic.Bool // Skipped will be told
+	modern   bool        // it was started for a modern runtime; set before prepare
 
 	// Guarded by Bridge.mu.
 	failed refusal.Code // set before ready is closed
@@ -56,10 +51,11 @@ type instance struct {
 
 // start is one Start that has no answer. Only one per place is on its way.
 type start struct {
-	seq  uint64
-	m    wire.Start
-	done chan struct{}
-	code refusal.Code // set before done is closed; empty when it started
+	seq    uint64
+	m      wire.Start
+	modern bool // for a modern runtime
+	done   chan struct{}
+	code   refusal.Code // set before done is closed; empty when it started
 }
 
 func (in *instance) isReady() bool {
@@ -100,7 +96,7 @@ func (b *Bridge) instanceFor(c *call, t wire.Tool) (in *instance, code refusal.C
 		}
 		st, own := b.starts[placeOf(t)], false
 		if st == nil {
-			st, own = &start{seq: b.nextSeqLocked(), done: make(chan struct{})}, true
+			st, own = &start{seq: b.nextSeqLocked(), done: make(chan struct{}), modern: c.peer.Modern || c.done != nil}, true // only modern runtimes have streams
 			st.m = wire.Start{Seq: st.seq, Session: c.s.id, Connection: t.Connection, Slot: t.Slot, Tool: t.Tool, RequestID: requestID(c.id), Paths: c.paths}
 			b.starts[placeOf(t)] = st
 		}
@@ -181,6 +177,7 @@ func (b *Bridge) started(m wire.Started, fds []int) {
 	var next wire.Up
 	if st := b.starts[in.place]; st != nil {
 		delete(b.starts, in.place)
+		in.modern = st.modern
 		close(st.done)
 		next = b.answeredLocked(false)
 	}
@@ -198,7 +195,7 @@ func (b *Bridge) started(m wire.Started, fds []int) {
 // prepare does the handshake, reports the catalogue, and afterwards reads the list
 // again whenever the server says that it changed.
 func (b *Bridge) prepare(in *instance) {
-	list, err := in.srv.Open(time.Now().Add(in.bound), in.era == eraModern)
+	list, err := in.srv.Open(time.Now().Add(in.bound), in.era, in.modern)
 	drain(in.again) // what changed before the first list is in it
 	b.report(in, list, err)
 	b.mu.Lock()
@@ -263,10 +260,7 @@ func quotedEnd(text []byte, most int) string {
 // report sends a catalogue in parts: first the definitions as the server wrote them,
 // then, with Last, what was kept out and why.
 func (b *Bridge) report(in *instance, list upstream.Listing, err error) {
-	base := wire.Catalogue{Connection: in.conn, Instance: in.id, Era: eraLegacy}
-	if in.srv.Peer().Modern {
-		base.Era = eraModern
-	}
+	base := wire.Catalogue{Connection: in.conn, Instance: in.id, Era: in.srv.Era()}
 	var data []byte
 	if err == nil {
 		data = appendDefinitions(nil, list.Tools)
@@ -353,7 +347,7 @@ func (b *Bridge) probe(m wire.Started, fds []int) error {
 		_ = in.srv.Run()
 		close(in.gone)
 	}()
-	list, err := in.srv.Open(time.Now().Add(in.bound), in.era == eraModern)
+	list, err := in.srv.Probe(time.Now().Add(in.bound), in.era)
 	b.report(in, list, err)
 	in.srv.Close()
 	return errProbed

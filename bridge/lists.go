@@ -39,7 +39,7 @@ func (s *session) list(l *live, what mcp.List, key string, id, cursor mcp.Value,
 		case mcp.Prompts:
 			all = served(view, item.Prompt)
 		default:
-			all = s.resources(view, what, id)
+			all = s.resources(view, what, id, peer)
 		}
 		result, err = peer.ListResult(what, all, cursor)
 	}
@@ -74,7 +74,7 @@ func served(view []wire.Tool, kind item.Kind) []mcp.Served {
 // resources asks the servers for what they have beneath the granted prefixes, all at
 // once. One that is late is left out, and the runtime told that the list changed when
 // it has answered.
-func (s *session) resources(view []wire.Tool, what mcp.List, id mcp.Value) []mcp.Served {
+func (s *session) resources(view []wire.Tool, what mcp.List, id mcp.Value, peer mcp.Peer) []mcp.Served {
 	prefixes := map[place][]wire.Tool{}
 	var order []place
 	for _, t := range view {
@@ -91,7 +91,7 @@ func (s *session) resources(view []wire.Tool, what mcp.List, id mcp.Value) []mcp
 	for _, at := range order {
 		t := prefixes[at][0]
 		s.b.run.Go(func() {
-			c := &call{s: s, live: &live{}, id: id, what: request{kind: item.Resource}}
+			c := &call{s: s, live: &live{}, id: id, what: request{kind: item.Resource}, peer: peer}
 			in, code, _ := s.b.instanceFor(c, t)
 			var found []mcp.Value
 			if code == "" {

@@ -7,10 +7,16 @@ import (
 	"strings"
 	"testing"
 
+	"postern/bridge/upstream"
 	"postern/bridge/wire"
 	"postern/ids"
 	"postern/item"
 	"postern/refusal"
+)
+
+const (
+	eraLegacy = upstream.EraLegacy
+	eraModern = upstream.EraModern
 )
 
 const modernMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"elicitation":{}}}`
@@ -22,8 +28,8 @@ const infoMeta = `"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"postern
 func (a *authority) offers(era string) (ids.Connection, string) {
 	log := filepath.Join(a.t.TempDir(), "lines.log")
 	command := []string{"offers", log}
-	if era == eraModern {
-		command = []string{"offers", "modern", log}
+	if era != eraLegacy {
+		command = []string{"offers", era, log}
 	}
 	conn := a.server(command, "ask", "touch", "log", "wait", "step")
 	a.set(func() {
@@ -124,6 +130,143 @@ func TestPrompts_AreListedFromPinsAndGotLikeCalls(t *testing.T) {
 		}
 		awaitIf(a, func(m wire.Catalogue) bool { return m.Last && len(m.Quarantined) == 1 })
 	})
+}
+
+// A completion is admitted as the prompt, or as what everything that a template stands
+// for lies beneath; the server hears its own name of it.
+func TestCompletion_GoesByTheGrantOfWhatItIsAbout(t *testing.T) {
+	both(t, func(t *testing.T, a *authority, conn ids.Connection, log string) {
+		a.set(func() {
+			a.tools = append(a.tools, wire.Tool{Name: "prompt:other.review", Connection: conn, Tool: "prompt:review", Callable: true})
+		})
+		a.admit = func(m wire.Admit) refusal.Code {
+			if m.Tool == "prompt:hidden" {
+				return refusal.ToolNotGranted
+			}
+			return ""
+		}
+		c := a.passed().initialize()
+		const argument = `"argument":{"name":"language","value":"g","n":12345678901234567890}`
+		complete := func(id, ref string) {
+			c.send(`{"jsonrpc":"2.0","id":%s,"method":"completion/complete","params":{"ref":%s,%s,"context":{"arguments":{}}}}`, id, ref, argument)
+		}
+		const values = `"completion":{"values":["go","gopher"],"total":12345678901234567890}`
+		for i, x := range []struct{ ref, key, hears string }{
+			{`{"type":"ref/prompt","name":"review"}`, "prompt:review", `"ref":{"type":"ref/prompt","name":"review"},` + argument + `,"context":{"arguments":{}}`},
+			{`{"name":"other.review","title":"x","Name":"hidden","type":"ref/prompt"}`, "prompt:review", `"ref":{"type":"ref/prompt","name":"review"},` + argument},
+			{`{"type":"ref/resource","uri":"file:///docs/{name}"}`, "resource:file:///docs/", `"ref":{"type":"ref/resource","uri":"file:///docs/{name}"},` + argument},
+			{`{"type":"ref/resource","uri":"file:///docs/sub/re{x}/{y}"}`, "resource:file:///docs/sub/", `"uri":"file:///docs/sub/re{x}/{y}"`},
+			{`{"type":"ref/resource","uri":"file:///docs/a.txt"}`, "resource:file:///docs/a.txt", `"uri":"file:///docs/a.txt"`},
+		} {
+			id := fmt.Sprint(10 + i)
+			complete(id, x.ref)
+			if got := c.line(); !strings.Contains(got, values) || !strings.Contains(got, `"id":`+id) {
+				t.Errorf("%s: %s", x.ref, got)
+			}
+			if m := awaitIf(a, func(m wire.Admit) bool { return m.RequestID == id }); m.Tool != x.key || m.Connection != conn || m.Size == 0 {
+				t.Errorf("%s was asked about as %+v", x.ref, m)
+			}
+			if sent(t, log, x.hears) == 0 {
+				t.Errorf("%s: the server heard %q", x.ref, calls(t, log))
+			}
+		}
+		c.modern("20", "completion/complete", `"ref":{"type":"ref/prompt","name":"review"},`+argument)
+		if got := c.line(); !strings.Contains(got, values) || !strings.Contains(got, `"resultType":"complete"`) {
+			t.Errorf("got %s", got)
+		}
+		one := awaitIf(a, func(m wire.Admit) bool { return m.RequestID == "10" })
+		two := awaitIf(a, func(m wire.Admit) bool { return m.RequestID == "12" })
+		if one.Digest == two.Digest {
+			t.Error("two questions have one digest")
+		}
+		before := sent(t, log, "completion/complete")
+		complete("30", `{"type":"ref/prompt","name":"hidden"}`)
+		c.wantError("30", -32000)
+		for i, ref := range []string{`{"type":"ref/prompt","name":"none"}`, `{"type":"ref/prompt","name":"ask"}`, `{"type":"ref/prompt","name":"prompt:review"}`, `{"type":"ref/prompt"}`,
+			`{"type":"ref/tool","name":"ask"}`, `"review"`, `{"name":"review"}`, `{"type":"ref/resource","uri":"{any}"}`, `{"type":"ref/resource","uri":"` + strings.Repeat("x", item.MaxURI+1) + `"}`} {
+			id := fmt.Sprint(40 + i)
+			complete(id, ref)
+			c.wantError(id, -32602)
+		}
+		for i, uri := range []string{"file:///{x}", "file:///docs{x}", "file:///doc{x}/a", "file:///etc/{name}", "file:///docs/../{x}", "FILE:///docs/{x}"} {
+			id := fmt.Sprint(60 + i)
+			complete(id, `{"type":"ref/resource","uri":"`+uri+`"}`)
+			if e := c.wantError(id, -32002); string(e.Error.Data) != `{"uri":"`+uri+`"}` {
+				t.Errorf("%s: %+v", uri, e.Error)
+			}
+		}
+		c.send(`{"jsonrpc":"2.0","id":70,"method":"completion/complete","params":{"ref":{"type":"ref/prompt","name":"review"},"argument":{"name":"language"}}}`)
+		c.wantError("70", -32602)
+		if n := sent(t, log, "completion/complete"); n != before {
+			t.Errorf("%d refused ones reached the server", n-before)
+		}
+	})
+}
+
+// What is found by a probe is the hint for the next start.
+func TestProbe_SaysWhichErasAServerSpeaks(t *testing.T) {
+	for _, era := range []string{eraLegacy, eraModern, upstream.EraBoth} {
+		t.Run(era, func(t *testing.T) {
+			a := newAuthority(t)
+			conn, _ := a.offers(era)
+			a.start(conn)
+			if m := awaitIf(a, func(m wire.Catalogue) bool { return m.Last }); m.Era != era || m.Error != "" {
+				t.Errorf("it is said to speak %q, %q", m.Era, m.Error)
+			}
+			if err := <-a.done; err != nil {
+				t.Error(err)
+			}
+			a.done <- nil // for the clean-up
+		})
+	}
+}
+
+// A server of both eras is asked in that of the runtime for which it is started, and
+// serves one of the other all the same.
+func TestAServerOfBothErasSpeaksAsWhoeverCallsFirst(t *testing.T) {
+	for _, first := range []string{eraLegacy, eraModern} {
+		t.Run(first, func(t *testing.T) {
+			a := newAuthority(t)
+			a.era = upstream.EraBoth
+			_, log := a.offers(upstream.EraBoth)
+			modern, legacy := a.passed(), a.passed().elicits()
+			asksModern := func() {
+				modern.modern("1", "tools/call", `"name":"ask","arguments":{}`)
+				h, key := ask(t, modern)
+				if (key == "who") != (first == eraModern) { // its own key, or one of ours
+					t.Errorf("the key is %q", key)
+				}
+				modern.modern("2", "tools/call", fmt.Sprintf(`"name":"ask","arguments":{},"requestState":%q,"inputResponses":{%q:{"action":"decline"}}`, h, key))
+				if got := modern.answer(); got.Error != nil || !strings.Contains(got.Result.Content[0].Text, `{"action":"decline"}`) {
+					t.Errorf("got %+v", got)
+				}
+			}
+			asksLegacy := func() {
+				legacy.call("1", "ask", `{}`)
+				var q struct{ ID, Method string }
+				if err := json.Unmarshal([]byte(legacy.line()), &q); err != nil || q.Method != "elicitation/create" {
+					t.Fatalf("%+v %v", q, err)
+				}
+				legacy.send(`{"jsonrpc":"2.0","id":%q,"result":{"action":"decline"}}`, q.ID)
+				if got := legacy.answer(); got.Error != nil || !strings.Contains(got.Result.Content[0].Text, `{"action":"decline"}`) {
+					t.Errorf("got %+v", got)
+				}
+			}
+			if first == eraModern {
+				asksModern()
+				asksLegacy()
+			} else {
+				asksLegacy()
+				asksModern()
+			}
+			if n := sent(t, log, `"method":"initialize"`); (n == 0) != (first == eraModern) {
+				t.Errorf("%d handshakes", n)
+			}
+			if m := awaitIf(a, func(m wire.Catalogue) bool { return m.Last }); m.Era != first {
+				t.Errorf("it is said to speak %q", m.Era)
+			}
+		})
+	}
 }
 
 func TestResources_OnlyWhatAPrefixCovers(t *testing.T) {
@@ -425,7 +568,6 @@ func TestElicitation_AModernRuntimeRetriesWithItsHandle(t *testing.T) {
 			},
 			func(h string) (*client, string) { return a.passed(), args + `,"requestState":"` + h + `"` },
 			func(h string) (*client, string) { return c, args + `,"requestState":"` + h + `x"` },
-			func(h string) (*client, string) { return c, args + `,"inputResponses":{}` },
 		} {
 			id := fmt.Sprint(10 + 2*i)
 			c.modern(id, "tools/call", args)
@@ -445,8 +587,43 @@ func TestElicitation_AModernRuntimeRetriesWithItsHandle(t *testing.T) {
 				}
 			}
 		}
-		if legacy && sent(t, log, `"method":"tools/call"`) != before+5 {
+		if legacy && sent(t, log, `"method":"tools/call"`) != before+4 {
 			t.Errorf("a refused retry reached the server")
+		}
+	})
+}
+
+// Answers without a handle go on with nothing: the call is a fresh one. A modern server
+// reads them as it would if it were asked directly, a legacy one asks.
+func TestElicitation_AnswersToNothingGoWithAFreshCall(t *testing.T) {
+	both(t, func(t *testing.T, a *authority, conn ids.Connection, log string) {
+		legacy := strings.Contains(t.Name(), "legacy")
+		c := a.passed()
+		const unasked = `"name":"ask","arguments":{},"inputResponses":{"who":{"action":"accept","content":{"n":12345678901234567890},"_meta":{"x":1}},"more":12345}`
+		c.modern("1", "tools/call", unasked)
+		if legacy {
+			ask(t, c)
+		} else if got := c.answer(); got.Error != nil || !strings.Contains(got.Result.Content[0].Text, `answered {"who":{"action":"accept","content":{"n":12345678901234567890}},"more":{"action":"cancel"}}`) {
+			t.Errorf("got %+v", got)
+		}
+		plain := awaitIf(a, func(m wire.Admit) bool { return m.RequestID == "1" })
+		if plain.Continues != "" || (plain.Digest == fmt.Sprintf("%x", sum(`{}`))) != legacy {
+			t.Errorf("asked about as %+v", plain)
+		}
+		// What the runtime could not have asked its user is left out.
+		c.send(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{%s,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`, unasked)
+		c.line()
+		if n := sent(t, log, "inputResponses"); n > 1 || legacy && n > 0 {
+			t.Errorf("%d answers reached the server", n)
+		}
+		before := sent(t, log, `"method":"tools/call"`)
+		for i, bad := range []string{`"text"`, `[]`, `{"0":{},"1":1,"2":1,"3":1,"4":1,"5":1,"6":1,"7":1,"8":1}`} {
+			id := fmt.Sprint(10 + i)
+			c.modern(id, "tools/call", `"name":"ask","arguments":{},"inputResponses":`+bad)
+			c.wantError(id, -32602)
+		}
+		if sent(t, log, `"method":"tools/call"`) != before {
+			t.Error("a malformed one reached the server")
 		}
 	})
 }

@@ -84,6 +84,9 @@ func (s *session) dropHandleLocked(name string) {
 // where it does not fit the request, what it stood for ends.
 func (c *call) resume(m *mcp.Message) *mcp.Fault {
 	name, f := m.Handle()
+	if f == nil && name == "" {
+		c.unasked, f = m.Unasked()
+	}
 	if f != nil || name == "" {
 		return f
 	}
@@ -205,7 +208,7 @@ func (c *call) firstLocked() ids.Call {
 // goesOn handles an answer of a modern server that asks the user. It tells false for
 // every other one.
 func (c *call) goesOn(a *mcp.Answer, size int) bool {
-	if !c.in.srv.Peer().Modern {
+	if !c.in.srv.Peer().Modern || c.what.method == mcp.MethodComplete { // nothing is asked about a completion
 		return false
 	}
 	qs, state, is, err := a.InputRequired()

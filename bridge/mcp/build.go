@@ -52,8 +52,12 @@ func (p Peer) info(j *joiner, key string) {
 	j.shut()
 }
 
-// Subject is the member of params that says what a request is about.
-type Subject struct{ Member, Name string }
+// Subject is the member of params that says what a request is about: a name, or a value
+// already written.
+type Subject struct {
+	Member, Name string
+	Raw          Value
+}
 
 // Extra is what Postern itself adds to a request that it passes on.
 type Extra struct {
@@ -79,6 +83,10 @@ func (p Peer) AppendCall(dst []byte, id int64, m *Message, method string, about 
 	for _, v := range m.Params {
 		switch v.Name {
 		case about.Member:
+			if about.Raw != nil {
+				j.raw(about.Member, about.Raw)
+				continue
+			}
 			j.name(about.Member)
 			j.dst = quote(j.dst, about.Name)
 		case "_meta":

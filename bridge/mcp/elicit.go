@@ -171,9 +171,6 @@ func (p Peer) AppendInputRequired(dst []byte, id Value, qs []Question, handle, a
 func (m *Message) Handle() (string, *Fault) {
 	raw := m.Param(paramState)
 	if raw == nil {
-		if m.Param(paramResponses) != nil {
-			return "", BadHandle()
-		}
 		return "", nil
 	}
 	s, f := text(raw, paramState)
@@ -226,6 +223,27 @@ func (m *Message) Replies(qs []Question) (replies map[string]Value, missing bool
 		}
 	}
 	return replies, missing, nil
+}
+
+// Unasked are the answers of a request that brings no requestState, as inputResponses:
+// nil where there are none. A modern server may read them or ask again, as it would if
+// it were asked directly.
+func (m *Message) Unasked() (Value, *Fault) {
+	raw := m.Param(paramResponses)
+	if raw == nil {
+		return nil, nil
+	}
+	all, ok := Members(raw)
+	if !ok || len(raw) > MaxReply || len(all) > MaxQuestions {
+		return nil, fault(CodeInvalidParams, refusal.BadRequest, "inputResponses is not an object of at most %d answers and %d bytes", MaxQuestions, MaxReply)
+	}
+	j := &joiner{}
+	j.open()
+	for _, v := range all {
+		j.raw(v.Name, Reply(v.Value))
+	}
+	j.shut()
+	return j.dst, nil
 }
 
 // JoinReplies writes replies as inputResponses, in the order of the questions.

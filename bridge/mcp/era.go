@@ -54,7 +54,7 @@ func (m *Message) Negotiate() (string, *Fault) {
 }
 
 // capabilities are the same for everyone: a list that would be empty is empty.
-const capabilities = `{"tools":{"listChanged":true},"prompts":{"listChanged":true},"resources":{"listChanged":true,"subscribe":true},"logging":{}}`
+const capabilities = `{"tools":{"listChanged":true},"prompts":{"listChanged":true},"resources":{"listChanged":true,"subscribe":true},"completions":{},"logging":{}}`
 
 // Instructions is what a runtime may show its model about Postern itself.
 const Instructions = "Tools of this project, each call authorized when it is made. A refused call says why; tools may appear and disappear while the session lives."

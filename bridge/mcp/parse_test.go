@@ -160,13 +160,13 @@ func TestMCP2_WhatIsSentIsBuiltFromTheParse(t *testing.T) {
 			t.Errorf("%s: %v", c.name, f)
 			continue
 		}
-		if got := string(Peer{}.AppendCall(nil, 77, m, MethodToolsCall, Subject{"name", "up/stream"}, Extra{})); got != c.legacy+"\n" {
+		if got := string(Peer{}.AppendCall(nil, 77, m, MethodToolsCall, Subject{Member: "name", Name: "up/stream"}, Extra{})); got != c.legacy+"\n" {
 			t.Errorf("%s:\ngot  %swant %s", c.name, got, c.legacy)
 		}
 	}
 	m, _ := parse(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"n","_meta":{"k":1}}}`)
 	want := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"n","_meta":{"k":1,"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"postern","version":"v"},"io.modelcontextprotocol/clientCapabilities":{}}}}` + "\n"
-	if got := string(Peer{Modern: true, Version: "v"}.AppendCall(nil, 1, m, MethodToolsCall, Subject{"name", "n"}, Extra{})); got != want {
+	if got := string(Peer{Modern: true, Version: "v"}.AppendCall(nil, 1, m, MethodToolsCall, Subject{Member: "name", Name: "n"}, Extra{})); got != want {
 		t.Errorf("modern:\ngot  %swant %s", got, want)
 	}
 }
@@ -213,7 +213,7 @@ func TestMCP2_RebuildKeepsEveryValue(t *testing.T) {
 		if f != nil {
 			t.Fatalf("%s: %v", line, f)
 		}
-		if got, want := string(Peer{}.AppendCall(nil, 1, m, MethodToolsCall, Subject{"name", "n"}, Extra{})), line+"\n"; got != want {
+		if got, want := string(Peer{}.AppendCall(nil, 1, m, MethodToolsCall, Subject{Member: "name", Name: "n"}, Extra{})), line+"\n"; got != want {
 			t.Fatalf("call\n%s%s", got, want)
 		}
 		var p Parser
@@ -419,7 +419,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		// What is built parses again, to the same values, and has one line.
-		out := Peer{}.AppendCall(nil, 5, m, MethodToolsCall, Subject{"name", "tool"}, Extra{})
+		out := Peer{}.AppendCall(nil, 5, m, MethodToolsCall, Subject{Member: "name", Name: "tool"}, Extra{})
 		if bytes.IndexByte(out, '\n') != len(out)-1 || bytes.IndexByte(out, '\r') >= 0 {
 			t.Fatalf("%q became %q", line, out)
 		}
@@ -470,6 +470,6 @@ func BenchmarkParseAndRebuild(b *testing.B) {
 		if f != nil {
 			b.Fatal(f)
 		}
-		_ = Peer{}.AppendCall(make([]byte, 0, 256), 1, m, MethodToolsCall, Subject{"name", "echo"}, Extra{})
+		_ = Peer{}.AppendCall(make([]byte, 0, 256), 1, m, MethodToolsCall, Subject{Member: "name", Name: "echo"}, Extra{})
 	}
 }

@@ -55,6 +55,7 @@ const (
 	MethodRead        = "resources/read"
 	MethodSubscribe   = "resources/subscribe"
 	MethodUnsubscribe = "resources/unsubscribe"
+	MethodComplete    = "completion/complete"
 	MethodElicit      = "elicitation/create"
 	NoteInitialized   = "notifications/initialized"
 	NoteCancelled     = "notifications/cancelled"

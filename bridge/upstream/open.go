@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
 	"postern/bridge/mcp"
@@ -81,14 +82,73 @@ func (e *exchange) result(method string) (*mcp.Answer, error) {
 	return e.a, nil
 }
 
+// What a server speaks, as it was found at an earlier start: a hint, and no more.
+const (
+	EraUnknown = ""
+	EraLegacy  = "legacy" // with a handshake
+	EraModern  = "modern" // without one
+	EraBoth    = "both"   // either, with the same lists; said by Probe alone
+)
+
+// BothWait bounds the question whether a server that took the handshake speaks the
+// modern revision too. Some say nothing to a method that they do not know.
+const BothWait = 2 * time.Second
+
 // Open finds out what the server speaks and reads the first list. Without a hint it
 // asks for the legacy handshake first: every server seen in the wild has it, and some
 // end at any other first request. One that answers an error, whichever, or says nothing
 // for half the time, is asked the modern way; the hint turns that around. Until then
-// an answer to the first question still counts.
+// an answer to the first question still counts. One that speaks both is asked in the
+// era that is liked: what it is started for then needs no translation.
 //
 // Preconditions: Run is running; Open is called once, before any Call.
-func (s *Server) Open(deadline time.Time, modernFirst bool) (Listing, error) {
+func (s *Server) Open(deadline time.Time, hint string, modern bool) (Listing, error) {
+	return s.open(deadline, hint == EraModern || hint == EraBoth && modern)
+}
+
+// Probe is Open for a server that is started for its list alone, and also tries whether
+// one that took the handshake speaks both eras. That comes last, since such a server may
+// take the whole connection for a modern one from then on, or end.
+func (s *Server) Probe(deadline time.Time, hint string) (Listing, error) {
+	list, err := s.open(deadline, hint == EraModern)
+	if err == nil && !s.peer.Modern {
+		s.both = s.speaksBoth(list, deadline)
+	}
+	return list, err
+}
+
+// Era is what was found: the hint for the next start.
+func (s *Server) Era() string {
+	switch {
+	case s.both:
+		return EraBoth
+	case s.peer.Modern:
+		return EraModern
+	}
+	return EraLegacy
+}
+
+// speaksBoth tells whether the server has the same list in the modern era: what is
+// pinned is one list.
+func (s *Server) speaksBoth(list Listing, deadline time.Time) bool {
+	if until := time.Now().Add(BothWait); until.Before(deadline) {
+		deadline = until
+	}
+	s.peer.Modern = true
+	defer func() { s.peer.Modern = false }()
+	a, err := s.Ask(deadline, mcp.MethodDiscover, "")
+	if err != nil || !knowsModern(a) {
+		return false
+	}
+	again, err := s.List(deadline)
+	return err == nil && reflect.DeepEqual(list, again)
+}
+
+func knowsModern(a *mcp.Answer) bool {
+	return bytes.Contains(mcp.Find(a.Members, "supportedVersions"), []byte(`"`+mcp.Modern+`"`))
+}
+
+func (s *Server) open(deadline time.Time, modernFirst bool) (Listing, error) {
 	first, second := s.hello, s.discover
 	if modernFirst {
 		first, second = s.discover, s.hello
@@ -179,7 +239,7 @@ func (s *Server) discover() (*greeting, error) {
 func (s *Server) greeted(g *greeting, deadline time.Time) (Listing, error) {
 	s.offers = mcp.ReadOffers(mcp.Find(g.a.Members, "capabilities"))
 	if s.peer.Modern = g.modern; g.modern {
-		if !bytes.Contains(mcp.Find(g.a.Members, "supportedVersions"), []byte(`"`+mcp.Modern+`"`)) {
+		if !knowsModern(g.a) {
 			return Listing{}, fmt.Errorf("server/discover: %s is not among the server's versions", mcp.Modern)
 		}
 		s.listen()

@@ -94,6 +94,7 @@ type Counts struct{ Noise, Unmatched, TooLong, Requests int64 }
 type Server struct {
 	cfg    Config
 	peer   mcp.Peer
+	both   bool // found by Probe
 	in     *stream.Input
 	out    *stream.Output
 	stderr ring

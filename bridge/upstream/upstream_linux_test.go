@@ -203,7 +203,7 @@ func TestUpstream5_TheServerLearnsNothingOfTheRuntime(t *testing.T) {
 	p := newPeer(t)
 	opened := make(chan error, 1)
 	go func() {
-		l, err := p.s.Open(time.Now().Add(patience), false)
+		l, err := p.s.Open(time.Now().Add(patience), EraUnknown, false)
 		if err == nil && len(l.Tools) != 1 {
 			err = fmt.Errorf("listing %+v", l)
 		}

@@ -16,6 +16,10 @@ func TestWhatARevisionSpeaksIsRememberedAsAHint(t *testing.T) {
 		{"modern", "it ended", ""},
 		{"legacy", "it ended", "modern"}, // the other way next time
 		{"modern", "it ended", ""},
+		{"both", "", "both"},
+		{"modern", "", "both"}, // it was started as one of the two
+		{"legacy", "", "both"},
+		{"modern", "it ended", ""},
 	} {
 		w.learn(rev, wire.Catalogue{Era: step.era, Error: step.failure})
 		if w.eras[rev] != step.want {

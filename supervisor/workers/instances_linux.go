@@ -172,6 +172,7 @@ func (w *Workers) catalogue(s *set, m wire.Catalogue) error {
 // request that they do not know. It is a hint, and no more.
 func (w *Workers) learn(rev ids.Revision, m wire.Catalogue) {
 	switch {
+	case m.Error == "" && m.Era != "both" && w.eras[rev] == "both": // it was started in one of the two
 	case m.Error == "":
 		w.eras[rev] = m.Era
 	case w.eras[rev] == "":

@@ -1,8 +1,10 @@
 // Command offers is a fixture tool server with everything beside tools: prompts,
 // resources that change, log messages, and questions to the user. It speaks the
-// handshake; "offers modern" speaks the stateless revision alone. Every request it
-// receives is written to the log that the last argument names. With "greedy" each thing
-// that it says asks for more than it was given, in every field that it has.
+// handshake; "offers modern" speaks the stateless revision alone, and "offers both"
+// either, until a first stateless request makes the whole connection one of those.
+// Every request it receives is written to the log that the last argument names. With
+// "greedy" each thing that it says asks for more than it was given, in every field that
+// it has.
 package main
 
 import (
@@ -19,7 +21,7 @@ import (
 
 const version = "2026-07-28"
 
-const capabilities = `"capabilities":{"tools":{"listChanged":true},"prompts":{"listChanged":true},"resources":{"subscribe":true,"listChanged":true},"logging":{}}`
+const capabilities = `"capabilities":{"tools":{"listChanged":true},"prompts":{"listChanged":true},"resources":{"subscribe":true,"listChanged":true},"completions":{},"logging":{}}`
 
 const tools = `"tools":[{"name":"ask","inputSchema":{"type":"object"}},{"name":"touch","inputSchema":{"type":"object"}},{"name":"log","inputSchema":{"type":"object"}},{"name":"wait","inputSchema":{"type":"object"}},{"name":"step","inputSchema":{"type":"object"}}]`
 
@@ -40,6 +42,7 @@ type offers struct {
 	*rpc.Server
 	modern bool
 	greedy bool
+	both   bool
 	log    *os.File
 
 	mu      sync.Mutex
@@ -56,6 +59,8 @@ func main() {
 			o.modern = true
 		case "greedy":
 			o.greedy = true
+		case "both":
+			o.both = true
 		default:
 			f, err := os.OpenFile(arg, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 			if err != nil {
@@ -74,6 +79,9 @@ func (o *offers) handle(m *rpc.Message) bool {
 		o.log.Write(m.Line)
 	}
 	meta := ""
+	if o.both && m.Params.Meta["io.modelcontextprotocol/protocolVersion"] != nil {
+		o.modern = true
+	}
 	if o.modern {
 		if m.Method == "initialize" || m.Method == "ping" {
 			o.Error(m, -32601, "Method not found")
@@ -135,6 +143,8 @@ func (o *offers) handle(m *rpc.Message) bool {
 		o.Result(m, meta+templates)
 	case "resources/read":
 		o.Result(m, meta+`"contents":[{"uri":`+quoted(p.URI)+`,"text":"contents","y":12345678901234567890}]`)
+	case "completion/complete":
+		o.Result(m, meta+`"completion":{"values":["go","gopher"],"total":12345678901234567890}`)
 	case "resources/subscribe":
 		o.subs[p.URI] = ""
 		o.Result(m, "")
