@@ -369,7 +369,7 @@ func TestC035_AnswersAtTheDeadline(t *testing.T) {
 	a := newAuthority(t)
 	a.count("slow")
 	c := a.passed().initialize()
-	const rounds = 300
+	const rounds = 1000
 	for i := range rounds {
 		id := strconv.Itoa(i)
 		c.call(id, "slow", fmt.Sprintf(`{"ms":%d}`, i%2))
@@ -883,6 +883,35 @@ func TestBridge6_TooManySessions(t *testing.T) {
 
 // TestStart_AServerThatEndsBeforeItsEndIsKnown: the authority takes a Start for the
 // server that it still believes to run, and says nothing.
+// A hundred first calls of two sessions at once ask for one start, and each is answered
+// by its own answer.
+func TestC121_ManyFirstCallsAskForOneStart(t *testing.T) {
+	a := newAuthority(t)
+	a.server([]string{"hostile"}, "echo")
+	one, two := a.passed().initialize(), a.passed().initialize()
+	const each = 50
+	for i := range each {
+		one.call(strconv.Itoa(i), "echo", fmt.Sprintf(`{"one":%d}`, i))
+		two.call(strconv.Itoa(i), "echo", fmt.Sprintf(`{"two":%d}`, i))
+	}
+	for who, c := range map[string]*client{"one": one, "two": two} {
+		seen := map[string]bool{}
+		for range each {
+			got := c.answer()
+			if id := string(got.ID); seen[id] || len(got.Result.Content) != 1 || got.Result.Content[0].Text != fmt.Sprintf(`{"%s":%s}`, who, id) {
+				t.Errorf("%s, %s: %+v", who, id, got)
+			}
+			seen[string(got.ID)] = true
+		}
+		if len(seen) != each {
+			t.Errorf("%s: %d answers", who, len(seen))
+		}
+	}
+	if n := count[wire.Start](a); n != 1 {
+		t.Errorf("%d starts", n)
+	}
+}
+
 func TestStart_AServerThatEndsBeforeItsEndIsKnown(t *testing.T) {
 	a := newAuthority(t)
 	conn, _ := a.count("echo")
