@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -23,6 +24,9 @@ type place struct {
 }
 
 func placeOf(t wire.Tool) place { return place{t.Connection, t.Slot} }
+
+// LastWords bounds the wait for the stderr of a server that has closed its stdout.
+const LastWords = 200 * time.Millisecond
 
 // maxStderrShown bounds the end of a server's stderr in a catalogue that failed; the
 // whole reason has wire.MaxText.
@@ -260,6 +264,14 @@ func quotedEnd(text []byte, most int) string {
 // report sends a catalogue in parts: first the definitions as the server wrote them,
 // then, with Last, what was kept out and why.
 func (b *Bridge) report(in *instance, list upstream.Listing, err error) {
+	if errors.Is(err, upstream.ErrExited) { // what it said last may still be on its way
+		last := time.NewTimer(LastWords)
+		select {
+		case <-in.gone:
+		case <-last.C:
+		}
+		last.Stop()
+	}
 	base := wire.Catalogue{Connection: in.conn, Instance: in.id, Era: in.srv.Era()}
 	var data []byte
 	if err == nil {
