@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"pgregory.net/rapid"
 
+	"postern/item"
 	"postern/refusal"
 )
 
@@ -400,6 +401,8 @@ func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","arguments":{"x":[1,2]},"_meta":{"progressToken":1}}}`,
 		`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"a","reason":"r"}}`,
+		`{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":{"ref":{"type":"ref/resource","uri":"file:///a/{b}"},"argument":{"name":"b","value":"c"},"context":{}}}`,
+		`{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":{"ref":{"type":"ref/prompt","name":"p"},"argument":{"name":"b","value":"c"},"inputResponses":{"x":{"action":"accept"}}}}`,
 		`[]`, `{"jsonrpc":"2.0","id":1,"id":2}`, "{\"a\":\r1}", `{"jsonrpc":"2.0","id":1,"result":{}}`,
 	} {
 		f.Add([]byte(s))
@@ -433,6 +436,16 @@ func FuzzParse(f *testing.F) {
 		}
 		if name := again.Param("name"); m.Param("name") != nil && string(name) != `"tool"` {
 			t.Fatalf("name became %q", name)
+		}
+		if u, f := m.Unasked(); f == nil && u != nil && !json.Valid(u) {
+			t.Fatalf("answers became %q", u)
+		}
+		c, f := m.Completes()
+		if f != nil {
+			return
+		}
+		if !json.Valid(c.Asked(m)) || c.Name == "" || c.Kind == item.Resource && !strings.HasPrefix(c.URI, c.Name) {
+			t.Fatalf("%q asks for a completion of %+v: %s", line, c, c.Asked(m))
 		}
 	})
 }
