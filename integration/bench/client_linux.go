@@ -26,7 +26,20 @@ import (
 const personUID = 61001
 
 func setUp(r *rig.Rig, pkg string) (project string, err error) {
-	ws := filepath.Join(r.Dir, "ws")
+	for _, args := range [][]string{
+		{"account", "add", "person", "--uid", fmt.Sprint(personUID)},
+		{"server", "add", "count", "--profile", "static", "--package", pkg, "--", "/package/count", "/dev/null"},
+	} {
+		if out, errb, exit := r.CLI(0, args...); exit != 0 {
+			return "", fmt.Errorf("postern %v: %s%s", args, out, errb)
+		}
+	}
+	return addProject(r, "p")
+}
+
+// addProject makes a project of the person's in which the server's tools are granted.
+func addProject(r *rig.Rig, label string) (project string, err error) {
+	ws := filepath.Join(r.Dir, "ws-"+label)
 	if err := os.Mkdir(ws, 0o755); err != nil {
 		return "", err
 	}
@@ -34,9 +47,8 @@ func setUp(r *rig.Rig, pkg string) (project string, err error) {
 		return "", err
 	}
 	for _, args := range [][]string{
-		{"account", "add", "person", "--uid", fmt.Sprint(personUID)}, {"project", "add", "p", "--workspace", ws, "--owner", "person"},
-		{"project", "set", "p", "--person-bind=true"}, {"server", "add", "count", "--profile", "static", "--package", pkg, "--", "/package/count", "/dev/null"},
-		{"connection", "add", "p", "count"}, {"connection", "grant", "p", "count", "echo", "big", "--tier", "reversible"},
+		{"project", "add", label, "--workspace", ws, "--owner", "person"}, {"project", "set", label, "--person-bind=true"},
+		{"connection", "add", label, "count"}, {"connection", "grant", label, "count", "echo", "big", "--tier", "reversible"},
 	} {
 		if out, errb, exit := r.CLI(0, args...); exit != 0 {
 			return "", fmt.Errorf("postern %v: %s%s", args, out, errb)
@@ -46,7 +58,12 @@ func setUp(r *rig.Rig, pkg string) (project string, err error) {
 	if err := r.Call(api.ProjectList, nil, &list); err != nil {
 		return "", err
 	}
-	return list.Projects[0].Project, nil
+	for _, p := range list.Projects {
+		if p.Label == label {
+			return p.Project, nil
+		}
+	}
+	return "", fmt.Errorf("project %s is not listed", label)
 }
 
 // client calls one tool over a pair of streams.

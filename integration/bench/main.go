@@ -141,7 +141,7 @@ func run(calls, turns, launches int, only string) (err error) {
 	ways = append(ways, others...)
 	direct := ways[0]
 	ways = slices.DeleteFunc(ways, func(w *way) bool { return w != direct && !strings.Contains(w.name, only) })
-	if err := atRest(r, project, "after one call"); err != nil {
+	if err := errors.Join(atRest(r, project, "after one call"), togetherAtRest(r, project)); err != nil {
 		return err
 	}
 	var floor, paused []time.Duration

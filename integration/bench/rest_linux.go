@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -15,22 +14,47 @@ import (
 // restWait is how long a bridge whose sessions have ended gets to come to rest.
 const restWait = 2 * time.Second
 
+// neighbours is how many projects more than the first have a bridge where several are at
+// rest: the pages of the program's file are shared by all of them.
+const neighbours = 3
+
 // atRest prints what a project's bridge holds when nobody is connected.
 func atRest(r *rig.Rig, project, when string) error {
-	c, err := dial(r, project)
-	if err != nil {
-		return err
+	return rest(r, "a bridge at rest "+when+", the only one here", project)
+}
+
+// togetherAtRest prints the same where other projects have bridges too.
+func togetherAtRest(r *rig.Rig, project string) error {
+	projects := []string{project}
+	for i := range neighbours {
+		label := fmt.Sprintf("q%d", i)
+		id, err := addProject(r, label)
+		if err != nil {
+			return err
+		}
+		projects = append(projects, id)
 	}
-	err = c.call()
-	c.close()
-	if err != nil {
-		return err
+	return rest(r, fmt.Sprintf("each of %d bridges at rest", len(projects)), projects...)
+}
+
+func rest(r *rig.Rig, what string, projects ...string) error {
+	for _, project := range projects {
+		c, err := dial(r, project)
+		if err != nil {
+			return err
+		}
+		err = c.call()
+		c.close()
+		if err != nil {
+			return err
+		}
 	}
 	time.Sleep(restWait)
 	var ps api.PsResult
 	if err := r.Call(api.Ps, nil, &ps); err != nil {
 		return err
 	}
+	var sum, anonymous, n int
 	for _, row := range ps.Rows {
 		if row.Kind != "bridge" {
 			continue
@@ -39,11 +63,13 @@ func atRest(r *rig.Rig, project, when string) error {
 		if err != nil {
 			return err
 		}
-		fmt.Printf("\na bridge at rest %s, the only one here: PSS %d KiB, of it anonymous %d, its own pages %d\n",
-			when, held["Pss"], held["Pss_Anon"], held["Private_Clean"]+held["Private_Dirty"])
-		return nil
+		sum, anonymous, n = sum+held["Pss"], anonymous+held["Pss_Anon"], n+1
 	}
-	return errors.New("no bridge is alive after its session")
+	if n != len(projects) {
+		return fmt.Errorf("%d bridges are alive after their sessions, not %d", n, len(projects))
+	}
+	fmt.Printf("\n%s: PSS %d KiB, of it anonymous %d\n", what, sum/n, anonymous/n)
+	return nil
 }
 
 // memory is what the kernel counts for process pid, in KiB, by name.

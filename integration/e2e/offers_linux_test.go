@@ -130,7 +130,7 @@ func TestA3_PromptsAndResourcesNeedTheirGrants(t *testing.T) {
 						t.Errorf("%s, %s: %s", x.how, uri, got.raw)
 					}
 				}
-				if got := x.make("prompts/get", `"name":"hidden"`); got.outcome() != "tool_not_granted" && got.Error == nil || got.Error.Code != -32602 {
+				if got := x.make("prompts/get", `"name":"hidden"`); got.outcome() != "tool_not_granted" && (got.Error == nil || got.Error.Code != -32602) {
 					t.Errorf("%s, a prompt that is not granted: %s", x.how, got.raw)
 				}
 			}
