@@ -128,6 +128,7 @@ func TestWorkers4_C121_FiftyStartsStartOneServer(t *testing.T) {
 		in := r.w.sets[b.key].insts[gate.Place{Conn: r.conn[shop]}]
 		return in != nil && len(in.waiting) == many
 	})
+	r.await("the order", func() bool { return len(only[order.LaunchServer](r)) > 0 })
 	r.mu.Lock()
 	orders := only[order.LaunchServer](r)
 	r.mu.Unlock()
