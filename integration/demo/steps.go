@@ -69,13 +69,12 @@ func (d *demo) steps(ctx context.Context) error {
 	d.check("write a file, which is not granted", "tool_not_granted, and no file", code+": "+text, code == "tool_not_granted" && !exists(d.workspace, "new.txt"))
 
 	text, code = call(ctx, s, "read_text_file", map[string]any{"path": "/etc/shadow"})
-	d.check("read a file of the host by its path", "the jail has no such file", text, code == "isError" && strings.Contains(text, "ENOENT"))
+	d.check("read a file of the host by its path", "path_outside: the server, whose jail has no such file, is not even asked", code+": "+text, code == "path_outside")
 
 	host, _ := os.ReadFile("/etc/hostname")
 	text, code = call(ctx, s, "read_text_file", map[string]any{"path": "/workspace/way-out"})
 	name := strings.TrimSpace(string(host))
-	d.check("read a file of the host by a symlink in the workspace", "refused: the link leads nowhere in the jail", text,
-		code == "isError" && name != "" && !strings.Contains(text, name))
+	d.check("read a file of the host by a symlink in the workspace", "path_outside", code+": "+text, code == "path_outside" && name != "" && !strings.Contains(text, name))
 
 	if err := d.cli("connection", "grant", "demo", "files", "write_file"); err != nil {
 		return err
