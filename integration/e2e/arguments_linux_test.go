@@ -17,11 +17,7 @@ import (
 // refused before the tool server sees it, whatever its spelling; its twin inside works.
 func TestC13_APathArgumentOutsideTheProjectIsRefusedBeforeTheServer(t *testing.T) {
 	w := newWorld(t)
-	pkg, err := rig.BuildServer(built.repo, filepath.Join(w.Dir, "fixtures"), "files")
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.must("server", "add", "files", "--profile", "static", "--package", pkg, "--", "/package/files")
+	w.must("server", "add", "files", "--profile", "static", "--package", filepath.Join(built.fixtures, "files"), "--", "/package/files")
 	w.must("connection", "add", "a", "files")
 	w.must("connection", "grant", "a", "files", "read_file", "read_multiple_files", "write_file", "move_file", "list_files", "peek")
 	in := func(name string) string { return filepath.Join(w.a.workspace, name) }

@@ -60,16 +60,7 @@ func run(m *testing.M) int {
 	if err == nil {
 		err = rig.Build(built.repo, built.bin)
 	}
-	if err == nil {
-		_, err = rig.BuildServer(built.repo, built.fixtures, "count")
-	}
-	if err == nil {
-		_, err = rig.BuildServer(built.repo, built.fixtures, "hostile")
-	}
-	if err == nil {
-		_, err = rig.BuildServer(built.repo, built.fixtures, "files")
-	}
-	for _, name := range []string{"offers", "noisy"} {
+	for _, name := range []string{"count", "hostile", "files", "offers", "noisy"} {
 		if err == nil {
 			_, err = rig.BuildServer(built.repo, built.fixtures, name)
 		}
@@ -98,22 +89,7 @@ func newWorld(t *testing.T) *world { t.Helper(); return newWorldWith(t, nil) }
 
 func newWorldWith(t *testing.T, profiles map[string]string) *world {
 	t.Helper()
-	r, err := rig.Start(rig.Config{Bin: built.bin, Hosts: []rig.Host{{ID: "agents", UID: hostUID}}, Profiles: profiles})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &world{Rig: r, t: t}
-	t.Cleanup(func() {
-		if err := r.Close(); err != nil {
-			t.Errorf("close: %v", err)
-		}
-		if left := r.Left(); len(left) > 0 {
-			t.Errorf("left behind: %s", strings.Join(left, ", "))
-		}
-		if t.Failed() {
-			t.Logf("log of posternd and the authority:\n%s", r.Log)
-		}
-	})
+	w := &world{Rig: rig.ForTest(t, rig.Config{Bin: built.bin, Hosts: []rig.Host{{ID: "agents", UID: hostUID}}, Profiles: profiles}), t: t}
 	w.must("account", "add", "alice", "--uid", fmt.Sprint(aliceUID))
 	w.must("account", "add", "bob", "--uid", fmt.Sprint(bobUID))
 	w.must("server", "add", "count", "--profile", "static", "--package", filepath.Join(built.fixtures, "count"), "--tier", "write=reversible", "--", "/package/count")

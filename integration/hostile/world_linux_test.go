@@ -101,22 +101,7 @@ func newWorld(t *testing.T) *world {
 func newWorldWith(t *testing.T, cfg rig.Config) *world {
 	t.Helper()
 	cfg.Bin, cfg.Hosts = built.bin, []rig.Host{{ID: "agents", UID: hostUID}}
-	r, err := rig.Start(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &world{Rig: r, t: t}
-	t.Cleanup(func() {
-		if err := r.Close(); err != nil {
-			t.Errorf("close: %v", err)
-		}
-		if left := r.Left(); len(left) > 0 {
-			t.Errorf("left behind: %s", strings.Join(left, ", "))
-		}
-		if t.Failed() {
-			t.Logf("log of posternd and the authority:\n%s", r.Log)
-		}
-	})
+	w := &world{Rig: rig.ForTest(t, cfg), t: t}
 	w.must("account", "add", "alice", "--uid", fmt.Sprint(aliceUID))
 	w.must("account", "add", "bob", "--uid", fmt.Sprint(bobUID))
 	w.server("count", "count")

@@ -110,22 +110,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	r, err := rig.Start(rig.Config{Bin: built.bin})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &world{Rig: r, t: t}
-	t.Cleanup(func() {
-		if err := r.Close(); err != nil {
-			t.Errorf("close: %v", err)
-		}
-		if left := r.Left(); len(left) > 0 {
-			t.Errorf("left behind: %s", strings.Join(left, ", "))
-		}
-		if t.Failed() {
-			t.Logf("log of posternd and the authority:\n%s", r.Log)
-		}
-	})
+	w := &world{Rig: rig.ForTest(t, rig.Config{Bin: built.bin}), t: t}
 	w.must("account", "add", "person", "--uid", fmt.Sprint(personUID))
 	return w
 }
