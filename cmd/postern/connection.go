@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"postern/item"
 	"postern/refusal"
 	"postern/supervisor/api"
 	"postern/supervisor/client"
@@ -66,7 +65,7 @@ func (a *app) connectionCommand() *cobra.Command {
 				return err
 			}
 		}
-		err := a.widenConnection(cmd.Context(), api.ConnectionGrant, p, "granted "+list(itemsOf(p)))
+		err := a.widenConnection(cmd.Context(), api.ConnectionGrant, p, "granted "+list(p.Items()))
 		return a.nearestTool(cmd.Context(), p, err)
 	}
 	revoke := &cobra.Command{Use: "revoke PROJECT SERVER [TOOL…]", Short: "revoke tools, prompts and resources, or all of the connection's", ValidArgsFunction: a.completeConnections}
@@ -75,7 +74,7 @@ func (a *app) connectionCommand() *cobra.Command {
 	revoke.RunE = func(cmd *cobra.Command, args []string) error {
 		p := named(args)
 		what := "every tool"
-		if all := itemsOf(p); len(all) > 0 {
+		if all := p.Items(); len(all) > 0 {
 			what = list(all)
 		}
 		return a.narrow(cmd.Context(), api.ConnectionRevoke, p, "revoked "+what+" of "+args[1]+" from project "+args[0])
@@ -116,18 +115,6 @@ func (a *app) connectionCommand() *cobra.Command {
 	return a.group("connection", "a project's use of a server, and the tools granted", add, ls, show, grant, revoke, accept, enable, disable)
 }
 
-// itemsOf lists what p names, as it stands in grants and records.
-func itemsOf(p api.ConnectionParams) []string {
-	out := slices.Clone(p.Tools)
-	for _, name := range p.Prompts {
-		out = append(out, item.Prompt.Key(name))
-	}
-	for _, uri := range p.Resources {
-		out = append(out, item.Resource.Key(uri))
-	}
-	return out
-}
-
 // acceptConnection shows what differs before it accepts, and accepts no other
 // definition than what it showed.
 func (a *app) acceptConnection(ctx context.Context, p api.ConnectionParams, yes bool) error {
@@ -150,7 +137,7 @@ func (a *app) acceptConnection(ctx context.Context, p api.ConnectionParams, yes 
 	}
 	if !yes && !a.json && !a.opts.DryRun && a.asks() {
 		question := "Accept the revision, and no changed tool?"
-		if all := itemsOf(p); len(all) > 0 {
+		if all := p.Items(); len(all) > 0 {
 			question = "Accept the revision, and " + clean(list(all)) + " as shown?"
 		}
 		if !a.agreed(question) {

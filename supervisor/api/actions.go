@@ -1,5 +1,11 @@
 package api
 
+import (
+	"slices"
+
+	"postern/item"
+)
+
 // Actions of root.sock: root facts, peer uid 0 only. Beside each stand its
 // parameters and its result; None is {}.
 const (
@@ -413,3 +419,16 @@ type (
 		Follow string        `json:"follow,omitempty"` // the cursor from which a follow goes on now
 	}
 )
+
+// Items lists what the parameters name, as it stands in grants and records: tools by
+// their own names, then prompts, then prefixes of resources.
+func (p ConnectionParams) Items() []string {
+	out := slices.Clone(p.Tools)
+	for _, name := range p.Prompts {
+		out = append(out, item.Prompt.Key(name))
+	}
+	for _, uri := range p.Resources {
+		out = append(out, item.Resource.Key(uri))
+	}
+	return out
+}

@@ -2,7 +2,6 @@ package control
 
 import (
 	"context"
-	"slices"
 
 	"postern/ids"
 	"postern/item"
@@ -66,18 +65,6 @@ func (a *actions) connectionResult(p registry.RootProject, c *registry.Connected
 	}
 	sortBy(r.Tools[rest:], func(t api.ToolResult) string { return t.Tool })
 	return r
-}
-
-// keys are the items that params name.
-func keys(p api.ConnectionParams) []string {
-	out := slices.Clone(p.Tools)
-	for _, name := range p.Prompts {
-		out = append(out, item.Prompt.Key(name))
-	}
-	for _, uri := range p.Resources {
-		out = append(out, item.Resource.Key(uri))
-	}
-	return out
 }
 
 // kindOf names the kind of what is not a tool.
@@ -212,7 +199,7 @@ func (a *actions) connectionGrant(ctx context.Context, c *Call) (any, error) {
 	if len(p.Tools)+len(p.Prompts)+len(p.Resources) > registry.MaxTools {
 		return nil, api.Refuse(refusal.BadRequest, "A grant names at most %d tools, prompts and resource prefixes.", registry.MaxTools)
 	}
-	items := keys(p)
+	items := p.Items()
 	gs := make([]ids.Grant, len(items))
 	for i := range gs {
 		gs[i] = ids.New[ids.Grant](a.Now(), random())
@@ -235,7 +222,7 @@ func (a *actions) connectionAccept(ctx context.Context, c *Call) (any, error) {
 				return registry.Change{}, api.Refuse(refusal.StaleSelector, "%q has changed again since it was shown; look at it once more.", ch.Tool)
 			}
 		}
-		return a.reg.Accept(con.ID, a.reg.Root().Servers[con.Server].Current, keys(p), by(c.Who, a.account(c.Who)), c.Req.At, a.Now())
+		return a.reg.Accept(con.ID, a.reg.Root().Servers[con.Server].Current, p.Items(), by(c.Who, a.account(c.Who)), c.Req.At, a.Now())
 	})
 	if r, ok := out.(api.ConnectionResult); ok {
 		r.Changes = described(was)
@@ -276,7 +263,7 @@ func (a *actions) cut(ctx context.Context, c *Call, make func(*registry.Connecte
 
 func (a *actions) connectionRevoke(ctx context.Context, c *Call) (any, error) {
 	return a.cut(ctx, c, func(con *registry.Connected, p api.ConnectionParams) (registry.Change, error) {
-		return a.reg.Revoke(con.ID, keys(p), c.Req.At)
+		return a.reg.Revoke(con.ID, p.Items(), c.Req.At)
 	})
 }
 
