@@ -40,7 +40,7 @@ func (g *Gate) question(s *session, conn ids.Connection, tool string, running id
 	if !own || task == nil {
 		return k
 	}
-	at := g.placeOf(s, conn)
+	at := s.placeIn(conn, k.Revision)
 	g.drifted(&k, placeKey{s.set, at}, tool)
 	if f.Running = running; running == "" {
 		f.Running = k.Connected.Accepted
@@ -107,7 +107,7 @@ func (g *Gate) Admit(set Set, m wire.Admit, running ids.Revision, seen Seen) Dec
 	if limit <= 0 {
 		limit = DefaultCall
 	}
-	c := &call{rec: g.record(&k, conn, tool, m.RequestID, m.Digest, m.Size, ""), session: s, set: set, place: g.placeOf(s, conn), jail: m.Instance, deadline: now.Add(limit), limit: limit, most: now.Add(mostOf(k.Revision, limit))}
+	c := &call{rec: g.record(&k, conn, tool, m.RequestID, m.Digest, m.Size, ""), session: s, set: set, place: s.placeIn(conn, k.Revision), jail: m.Instance, deadline: now.Add(limit), limit: limit, most: now.Add(mostOf(k.Revision, limit))}
 	continues(&c.rec, m.Continues)
 	g.sign(s, &c.rec)
 	c.rec.ID = ids.New[ids.Call](now, g.rand())
@@ -178,7 +178,7 @@ func (g *Gate) MayStart(set Set, m wire.Start, seen Seen) (Plan, *Ask, refusal.C
 		return Plan{}, nil, code
 	}
 	r := k.Revision
-	return Plan{Server: k.Server.ID, Revision: r.ID, At: g.placeOf(s, m.Connection), StartMs: r.Start.Milliseconds(), IdleMs: r.Idle.Milliseconds(), StopMs: r.Stop.Milliseconds()}, nil, ""
+	return Plan{Server: k.Server.ID, Revision: r.ID, At: s.placeIn(m.Connection, r), StartMs: r.Start.Milliseconds(), IdleMs: r.Idle.Milliseconds(), StopMs: r.Stop.Milliseconds()}, nil, ""
 }
 
 func (g *Gate) session(set Set, id ids.Session) *session {

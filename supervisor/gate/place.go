@@ -1,6 +1,9 @@
 package gate
 
-import "postern/ids"
+import (
+	"postern/ids"
+	"postern/supervisor/registry"
+)
 
 // Place is where a session's calls of a connection go: to the one instance of the
 // connection, or, where its server is of scope task, to the task's own.
@@ -25,12 +28,17 @@ func (g *Gate) Place(set Set, id ids.Session, conn ids.Connection) Place {
 }
 
 func (g *Gate) placeOf(s *session, conn ids.Connection) Place {
-	at := Place{Conn: conn}
 	c := g.reg.View(s.set.Project).Connections[conn]
 	if c == nil {
-		return at
+		return Place{Conn: conn}
 	}
-	if rev := g.reg.Root().Servers[c.Server].Revisions[c.Accepted]; rev != nil && rev.PerTask {
+	return s.placeIn(conn, g.reg.Root().Servers[c.Server].Revisions[c.Accepted])
+}
+
+// placeIn is the same where the connection's accepted revision is at hand, nil for none.
+func (s *session) placeIn(conn ids.Connection, accepted *registry.RootRevision) Place {
+	at := Place{Conn: conn}
+	if accepted != nil && accepted.PerTask {
 		at.Task = s.task.ID
 	}
 	return at

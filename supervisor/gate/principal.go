@@ -20,8 +20,8 @@ func (g *Gate) Resolved(t *registry.Task) access.Resolved {
 
 func (g *Gate) resolvedAs(t *registry.Task, who access.Principal) access.Resolved {
 	root := g.reg.Root()
-	return root.Access.Resolve(who, access.Facts{Account: t.Account, Owner: root.Projects[t.Project].Owner == t.Account,
-		Profile: root.Projects[t.Project].ExecutionProfile})
+	p := root.Projects[t.Project]
+	return root.Access.Resolve(who, access.Facts{Account: t.Account, Owner: p.Owner == t.Account, Profile: p.ExecutionProfile})
 }
 
 // whom reads the principal of a session's task, once. One that cannot be read is on no
