@@ -264,6 +264,18 @@ func (s *session) reachesLocked(at place) bool {
 	return s.routes == nil || slices.ContainsFunc(s.routes.prefixes, func(t wire.Tool) bool { return placeOf(t) == at && t.Callable })
 }
 
+// outgoing is a line for a session, made under b.mu and sent after it.
+type outgoing struct {
+	s    *session
+	line []byte
+}
+
+func deliver(all []outgoing) {
+	for _, o := range all {
+		o.s.send(o.line)
+	}
+}
+
 // updated passes on that a resource, or one beneath it, was updated to those who
 // subscribed to it there.
 func (b *Bridge) updated(in *instance, a *mcp.Answer) {
@@ -271,11 +283,7 @@ func (b *Bridge) updated(in *instance, a *mcp.Answer) {
 	if !ok || item.CheckURI(uri) != nil {
 		return
 	}
-	type to struct {
-		s    *session
-		line []byte
-	}
-	var all []to
+	var all []outgoing
 	b.mu.Lock()
 	for _, s := range b.sessions {
 		s.eachSubLocked(func(l *listen, had sub) {
@@ -287,16 +295,14 @@ func (b *Bridge) updated(in *instance, a *mcp.Answer) {
 				}
 			case !s.mayNoteLocked():
 			case l == nil:
-				all = append(all, to{s, mcp.AppendNoteWith(nil, mcp.NoteUpdated, members, nil)})
+				all = append(all, outgoing{s, mcp.AppendNoteWith(nil, mcp.NoteUpdated, members, nil)})
 			case slices.Contains(l.what.URIs, had.uri):
-				all = append(all, to{s, mcp.AppendNoteWith(nil, mcp.NoteUpdated, members, l.id)})
+				all = append(all, outgoing{s, mcp.AppendNoteWith(nil, mcp.NoteUpdated, members, l.id)})
 			}
 		})
 	}
 	b.mu.Unlock()
-	for _, t := range all {
-		t.s.send(t.line)
-	}
+	deliver(all)
 }
 
 // mayNoteLocked cuts a flood of a server's notifications, which must not cost a slow
@@ -312,11 +318,7 @@ func (s *session) mayNoteLocked() bool {
 // notify tells sessions that a list changed, each in the ways that it asked for: a
 // legacy one about lists that it has asked for, and each stream that wants it.
 func (b *Bridge) notify(method string, which func(*session) bool) {
-	type to struct {
-		s    *session
-		line []byte
-	}
-	var all []to
+	var all []outgoing
 	b.mu.Lock()
 	for _, s := range b.sessions {
 		if s.out == nil || !which(s) {
@@ -324,18 +326,16 @@ func (b *Bridge) notify(method string, which func(*session) bool) {
 		}
 		if s.legacy != "" && (method == mcp.NoteToolsChanged || method == mcp.NotePrompts && s.listed[mcp.MethodPromptsList] ||
 			method == mcp.NoteResources && (s.listed[mcp.MethodResources] || s.listed[mcp.MethodTemplates])) {
-			all = append(all, to{s, mcp.AppendChanged(nil, method, nil)})
+			all = append(all, outgoing{s, mcp.AppendChanged(nil, method, nil)})
 		}
 		for _, l := range s.listens {
 			if method == mcp.NoteToolsChanged && l.what.Tools || method == mcp.NotePrompts && l.what.Prompts || method == mcp.NoteResources && l.what.Resources {
-				all = append(all, to{s, mcp.AppendChanged(nil, method, l.id)})
+				all = append(all, outgoing{s, mcp.AppendChanged(nil, method, l.id)})
 			}
 		}
 	}
 	b.mu.Unlock()
-	for _, t := range all {
-		t.s.send(t.line)
-	}
+	deliver(all)
 }
 
 // changed makes each session forget its routes and tells its runtime in the way of
