@@ -7,25 +7,27 @@ GOFLAGS       := -trimpath
 PREFIX        ?= /usr
 DESTDIR       ?=
 FUZZTIME      ?= 20s
+POSTERND_FLAGS ?=
 
 # posternd compiles seccomp filters with libseccomp and so needs cgo; the rest is
 # static, because two of them run where no loader is.
-STATIC := postern postern-authority postern-bridge postern-jail
+STATIC := postern postern-authority postern-bridge postern-jail postern-metrics
 
-.PHONY: help build check check-fast check-long vet fuzz bench bench-deps bench-records demo up install deps clean
+.PHONY: help build check check-fast check-long vet fuzz bench bench-deps bench-records accept demo up install deb rpm deps clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-build: ## the five programs, into bin/
+build: ## the six programs, into bin/
 	@mkdir -p bin
-	CGO_ENABLED=1 $(GO) build $(GOFLAGS) -o bin/posternd ./cmd/posternd
+	CGO_ENABLED=1 $(GO) build $(GOFLAGS) $(POSTERND_FLAGS) -o bin/posternd ./cmd/posternd
 	CGO_ENABLED=0 $(GO) build $(GOFLAGS) -o bin/ $(addprefix ./cmd/,$(STATIC))
 
 vet: ## gofmt and go vet
 	@bad=$$(git ls-files -co --exclude-standard -- '*.go' | xargs gofmt -l); if [ -n "$$bad" ]; then echo "gofmt these files:" $$bad >&2; exit 1; fi
 	CGO_ENABLED=1 $(GO) vet ./...
 	CGO_ENABLED=1 $(GO) vet -tags laps ./jail ./jail/stage
+	$(GO) vet -tags man ./cmd/postern
 
 check: build vet ## every test, as root; what CI runs. A missing privilege or kernel layer fails
 	@[ "$$(id -u)" = 0 ] || { echo "make check needs root: it builds real jails. Without root: make check-fast" >&2; exit 1; }
@@ -45,7 +47,7 @@ check-vm: ## what needs systemd and cgroup v2, in a virtual machine (Debian, roo
 	$(GO) vet -tags vm ./integration/vm
 	scripts/vm-check
 
-check-vm-short: ## the part of check-vm that takes a few minutes
+check-vm-short: ## the part of check-vm that CI runs, in some minutes
 	$(GO) vet -tags vm ./integration/vm
 	scripts/vm-check short
 
@@ -61,17 +63,34 @@ bench-deps: ## the other launchers that make bench compares with (Debian, root)
 bench-records: ## pages of ten million records: 4 GB under TMPDIR and some minutes
 	POSTERN_RECORDS=10000000 $(GO) test -count=1 -timeout=60m -v -run 'APageOfALongHistory' ./supervisor/store
 
+accept: ## every agreed scenario on the installed programs, with what came of it (root)
+	$(GO) run ./integration/accept
+
 demo: deps build ## a private Postern, a real server, a real client, every step checked (root)
 	$(GO) run ./integration/demo
 
 up: deps build ## the demo's set-up, left running to try by hand (root)
 	$(GO) run ./integration/demo -up
 
-install: build ## install under PREFIX (/usr) and make the user postern (root)
+install: build ## install under PREFIX (/usr), the unit too, and make the user postern (root)
 	@if [ -z "$(DESTDIR)" ]; then scripts/user; fi
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/libexec/postern
 	install -m 0755 bin/postern $(DESTDIR)$(PREFIX)/bin/
-	install -m 0755 bin/posternd bin/postern-authority bin/postern-bridge bin/postern-jail $(DESTDIR)$(PREFIX)/libexec/postern/
+	install -m 0755 bin/posternd bin/postern-authority bin/postern-bridge bin/postern-jail bin/postern-metrics $(DESTDIR)$(PREFIX)/libexec/postern/
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/lib/,systemd/system sysusers.d tmpfiles.d)
+	sed 's#/usr/libexec/#$(PREFIX)/libexec/#' packaging/systemd/postern.service | install -m 0644 /dev/stdin $(DESTDIR)$(PREFIX)/lib/systemd/system/postern.service
+	sed 's#/usr/libexec/#$(PREFIX)/libexec/#' packaging/systemd/postern-metrics.service | install -m 0644 /dev/stdin $(DESTDIR)$(PREFIX)/lib/systemd/system/postern-metrics.service
+	install -m 0644 packaging/sysusers.d/postern.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/
+	install -m 0644 packaging/tmpfiles.d/postern.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/
+	install -D -m 0644 packaging/schema/postern.schema.json $(DESTDIR)$(PREFIX)/share/postern/postern.schema.json
+	install -D -m 0644 packaging/examples/call.py $(DESTDIR)$(PREFIX)/share/postern/examples/call.py
+	install -D -m 0644 packaging/examples/files/files.py $(DESTDIR)$(PREFIX)/share/postern/examples/files/files.py
+
+deb: ## the Debian package, into out/packages
+	scripts/package out/packages deb
+
+rpm: ## the RPM package, into out/packages
+	scripts/package out/packages rpm
 
 deps: ## what the build and the tests need and this machine lacks (Debian, root)
 	@scripts/deps

@@ -7,7 +7,10 @@
 //
 // One call takes three goroutines and no hand-off between them: the session's reader
 // sends Admit, the authority's reader sends the call to the tool server, and the tool
-// server's reader sends the answer to the runtime and Ended to the authority.
+// server's reader sends the answer to the runtime. Ended waits for the next Admit, or
+// until the server has said nothing for a while: it wakes the authority for nobody.
+// Each of the three gathers what it sends while it has more to handle that has come
+// already, and flushes before it waits: many calls at once cost few calls of the kernel.
 //
 // Invariants:
 //   - bridge-1: nothing reaches a tool server that was not admitted, and what is sent
@@ -19,11 +22,14 @@
 //   - bridge-5: a session ends alone: its descriptors are closed at once, its calls are
 //     cancelled, and no other session notices.
 //   - bridge-6: reaching a bound ends the request that reached it and nothing else;
-//     only a runtime that does not read its answers loses its session.
+//     only a runtime that does not read its answers, or writes a line without an end,
+//     loses its session.
 //   - bridge-7: a session's calls reach the instance of its own slot, and no other.
 //   - bridge-8: a subscription is admitted like a read, and looked at again after each
 //     change; an update, a log message and a question of a server reach only the session
 //     that they are certainly for.
+//   - bridge-9: what carries bytes in a result is sent to the authority after the runtime
+//     has the result and the authority the outcome; nothing waits for it.
 //
 // How a cancelled call ends: where the server had not been sent it, or answers with an
 // error within CancelGrace, the outcome is cancelled; where it answers with a result
@@ -65,6 +71,9 @@ const (
 	CancelGrace    = time.Second      // for a server to confirm a cancellation
 	SkippedEvery   = time.Second      // between two counts of what was skipped of one server's output
 	RelistPause    = time.Second      // between two lists after a server said that it changed
+	RelistMost     = 16 * time.Second // between two lists that cannot be read
+	LookEvery      = 2 * time.Second  // between two lists of a server that are read because a runtime lists
+	LookWait       = 2 * time.Second  // for one of those
 	RestAfter      = 2 * time.Second  // without a call, until memory is given back
 	DenialsPerSec  = 20               // refused messages reported for one session
 	handshakeLeast = time.Second
@@ -85,6 +94,11 @@ type Bridge struct {
 
 	incoming, outgoing, answers *stream.Budget
 
+	turn chan struct{} // holds one while a view is
+
+	gathered []*call // their servers are flushed before the authority is waited for; Run's
+	uploads  uploads
+
 	// mu guards all that follows and the fields of sessions and calls that say so. It
 	// is never held while anything is sent.
 	mu        sync.Mutex
@@ -92,6 +106,7 @@ type Bridge struct {
 	sessions  map[ids.Session]*session
 	instances map[place]*instance
 	starts    map[place]*start
+	ended     map[place]stderr // of the instance that ended last; at most MaxInstances
 	views     map[uint64]chan viewReply
 	asked     map[uint64]*call
 	calls     map[ids.Call]*call
@@ -122,12 +137,14 @@ func New(cfg Config) *Bridge {
 	return &Bridge{
 		cfg:       cfg,
 		link:      newLink(cfg.FD),
+		turn:      make(chan struct{}, 1),
 		incoming:  stream.NewBudget(MaxIncoming),
 		outgoing:  stream.NewBudget(MaxOutgoing),
 		answers:   stream.NewBudget(MaxAnswers),
 		sessions:  map[ids.Session]*session{},
 		instances: map[place]*instance{},
 		starts:    map[place]*start{},
+		ended:     map[place]stderr{},
 		views:     map[uint64]chan viewReply{},
 		asked:     map[uint64]*call{},
 		calls:     map[ids.Call]*call{},
@@ -144,6 +161,9 @@ func (b *Bridge) Run(ctx context.Context) error {
 	for err == nil {
 		var m wire.Down
 		var fds []int
+		if !b.link.ready() {
+			b.flush()
+		}
 		if m, fds, err = b.link.next(); err == nil {
 			err = b.handle(m, fds)
 		}
@@ -190,7 +210,7 @@ func (b *Bridge) handle(m wire.Down, fds []int) error {
 	b.heard = true
 	switch m := m.(type) {
 	case wire.Session:
-		b.accept(m.Session, fds[0])
+		b.accept(m.Session, m.Bounds, fds[0])
 	case wire.SessionEnd:
 		b.mu.Lock()
 		var calls []*call
@@ -211,6 +231,8 @@ func (b *Bridge) handle(m wire.Down, fds []int) error {
 		b.started(m, fds)
 	case wire.NotStarted:
 		b.notStarted(m)
+	case wire.Retired:
+		b.retired(m)
 	case wire.Exited:
 		b.exited(m)
 	case wire.Admitted:
@@ -220,13 +242,21 @@ func (b *Bridge) handle(m wire.Down, fds []int) error {
 	case wire.Cancel:
 		b.cancelled(m)
 	case wire.Changed:
-		b.changed()
+		if m.Connection != "" {
+			b.listChanged(place{m.Connection, m.Slot})
+		} else {
+			b.changed()
+		}
+	case wire.ReadStderr:
+		b.run.Go(func() { b.tellStderr(m.Seq) })
 	case wire.Fence:
+		b.flush()
 		return b.link.tell(wire.Fenced{N: m.N})
 	case wire.Drain:
 		b.mu.Lock()
-		b.draining = true
+		b.draining = !m.Over
 		b.mu.Unlock()
+		b.link.flush() // the ends of calls that wait for company
 	}
 	return nil
 }
@@ -251,15 +281,27 @@ func (b *Bridge) nextSeqLocked() uint64 {
 // ask sends a question, or keeps it until fewer than wire.MaxAsked are unanswered,
 // or fewer views than wire.MaxViews.
 func (b *Bridge) ask(q question) {
+	b.tellNext(b.queue(q)) // the authority's end is seen by Run
+}
+
+// askSoon is ask, but the question goes when the link is flushed next: whoever reads
+// several calls at once sends their questions at once.
+func (b *Bridge) askSoon(q question) {
+	if next := b.queue(q); next != nil {
+		_ = b.link.gather(next)
+	}
+}
+
+// queue takes a question and returns the one that may be asked now, nil if none.
+func (b *Bridge) queue(q question) wire.Up {
 	b.mu.Lock()
+	defer b.mu.Unlock()
 	if _, view := q.m.(wire.View); view {
 		b.unseen = append(b.unseen, q)
 	} else {
 		b.waiting = append(b.waiting, q)
 	}
-	next := b.nextLocked()
-	b.mu.Unlock()
-	b.tellNext(next) // the authority's end is seen by Run
+	return b.nextLocked()
 }
 
 // answeredLocked counts one answer and returns the question that may now be asked,
@@ -303,8 +345,41 @@ func (b *Bridge) tellNext(m wire.Up) {
 	}
 }
 
-// view asks the authority what the session may call now.
-func (b *Bridge) view(s ids.Session) ([]wire.Tool, error) {
+// takeTurn waits until the session may ask for a view. A view can have as many bytes as all
+// definitions of a project, so one is held at a time, and each session waits for that with
+// one request: whoever asks often delays itself. It tells false when the session is over.
+func (s *session) takeTurn() (release func(), ok bool) {
+	for i, turn := range []chan struct{}{s.turn, s.b.turn} {
+		select {
+		case turn <- struct{}{}:
+		case <-s.gone:
+			if i > 0 {
+				<-s.turn
+			}
+			return nil, false
+		}
+	}
+	return func() { <-s.b.turn; <-s.turn }, true
+}
+
+// view asks the authority what the session may call now, and has it used.
+func (b *Bridge) view(s *session, use func(view []wire.Tool, generation int)) error {
+	release, ok := s.takeTurn()
+	if !ok {
+		return io.EOF
+	}
+	defer release()
+	b.mu.Lock()
+	generation := s.generation
+	b.mu.Unlock()
+	view, err := b.askView(s.id)
+	if err == nil {
+		use(view, generation)
+	}
+	return err
+}
+
+func (b *Bridge) askView(s ids.Session) ([]wire.Tool, error) {
 	ch := make(chan viewReply, 1)
 	b.mu.Lock()
 	if b.over {

@@ -96,4 +96,26 @@ func TestModern_OneSessionSpeaksBothEras(t *testing.T) {
 	c.quiet()
 }
 
+// A server's own list that changed is told to those whose calls reach it and to nobody
+// else; nothing has to be asked again for it.
+func TestBridge8_AServersListIsToldToItsOwnSessions(t *testing.T) {
+	a := newAuthority(t)
+	conn, _ := a.count("echo", "slow")
+	c, other := a.passed().initialize(), a.passed().initialize()
+	c.call("1", "echo", `{}`)
+	c.answer()
+	views := count[wire.View](a)
+	a.tell(wire.Changed{Connection: conn, Slot: 7}) // another place of the same connection
+	a.fence(1)
+	c.quiet()
+	a.tell(wire.Changed{Connection: conn})
+	c.want(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+	other.quiet() // it has called nothing there
+	c.call("2", "echo", `{}`)
+	c.answer()
+	if n := count[wire.View](a); n != views {
+		t.Errorf("%d views were asked for", n-views)
+	}
+}
+
 func sum(s string) []byte { h := sha256.Sum256([]byte(s)); return h[:] }

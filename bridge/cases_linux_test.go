@@ -481,6 +481,60 @@ func TestC032_C033_TheListIsReadAgain(t *testing.T) {
 	c.want(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
 }
 
+// A list that cannot be read is asked for again, without another word of the server.
+func TestC033_AListThatFailedIsAskedForAgain(t *testing.T) {
+	a := newAuthority(t)
+	a.server([]string{"hostile"}, "grow", "changed_broken", "echo")
+	c := a.passed().initialize()
+	c.call("1", "changed_broken", `{}`)
+	c.wantText("1", "done")
+	failed := 0
+	awaitIf(a, func(m wire.Catalogue) bool {
+		if strings.Contains(m.Error, "no list today") {
+			failed++
+		}
+		return failed == 2
+	})
+	// Whether it may be called meanwhile is the authority's to say: it is asked.
+	c.call("2", "grow", `{}`)
+	c.wantText("2", "done")
+	awaitIf(a, func(m wire.Catalogue) bool { return strings.Contains(string(m.Data), "grown") })
+	c.call("3", "echo", `{"a":1}`)
+	c.wantText("3", `{"a":1}`)
+}
+
+// A call that comes after the server has said that its tools changed is asked about when
+// the authority has the new list, never before.
+func TestC032_ACallAfterAChangeWaitsForTheList(t *testing.T) {
+	a := newAuthority(t)
+	a.server([]string{"hostile"}, "grow", "echo")
+	c := a.passed().initialize()
+	for i := range 3 {
+		c.call(strconv.Itoa(2*i), "grow", `{}`)
+		c.wantText(strconv.Itoa(2*i), "done")
+		c.call(strconv.Itoa(2*i+1), "echo", `{"a":1}`)
+		c.wantText(strconv.Itoa(2*i+1), `{"a":1}`)
+	}
+	lists, calls := 0, 0
+	for _, m := range a.all() {
+		switch m := m.(type) {
+		case wire.Catalogue:
+			if m.Last {
+				lists++
+			}
+		case wire.Admit:
+			if m.Tool == "echo" {
+				if calls++; lists < 1+calls { // the first, and one for each change
+					t.Errorf("call %d was asked about with %d lists told", calls, lists)
+				}
+			}
+		}
+	}
+	if calls != 3 {
+		t.Errorf("%d calls", calls)
+	}
+}
+
 func TestHostile_AnswersThatAreNone(t *testing.T) {
 	a := newAuthority(t)
 	tools := []string{"duplicate", "no_message", "not_object", "bad_error", "deep"}
@@ -657,17 +711,7 @@ func TestBridge6_ABoundEndsTheRequestThatReachedIt(t *testing.T) {
 func TestBridge6_ARuntimeThatDoesNotReadLosesItsSessionOnly(t *testing.T) {
 	a := newAuthority(t)
 	a.count("big", "echo")
-	c := a.bind()
-	var in, out [2]int
-	if err := unix.Pipe2(in[:], unix.O_CLOEXEC); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Pipe2(out[:], unix.O_CLOEXEC); err != nil {
-		t.Fatal(err)
-	}
-	c.handover(linePassed+"\n", in[0], out[1])
-	closeAll([]int{in[0], out[1]})
-	c.in, c.out = nonblocking(in[1]), nonblocking(out[0]) // never read
+	c := a.unread()
 	c.send(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{}}`)
 	for i := range 8 {
 		c.call(strconv.Itoa(i+1), "big", `{"bytes":8000000}`)
@@ -829,8 +873,16 @@ func TestBridge6_AServerThatDoesNotReadIsBusy(t *testing.T) {
 	c.call("0", "stop_reading", `{}`)
 	c.wantText("0", "done")
 	big := strings.Repeat("x", 6<<20)
-	for i := range 5 { // the server takes one more, and the queue three
-		c.call(strconv.Itoa(i+1), "echo", `{"a":"`+big+`"}`)
+	c.call("1", "echo", `{"a":"`+big+`"}`) // the server takes one more, and the queue three
+	instance := awaitIf(a, func(m wire.Admit) bool { return m.RequestID == "1" }).Instance
+	until := time.Now().Add(time.Minute)
+	for seq := uint64(1); !strings.Contains(string(words(a, seq)[instance].Data), "reads no more"); seq++ {
+		if time.Now().After(until) {
+			t.Fatal("the server did not take the first call")
+		}
+	}
+	for i := range 4 {
+		c.call(strconv.Itoa(i+2), "echo", `{"a":"`+big+`"}`)
 	}
 	c.wantRefusal("5", refusal.Busy)
 	if e := awaitIf(a, func(e wire.Ended) bool { return e.Code == refusal.Busy }); e.Outcome != wire.Failed {

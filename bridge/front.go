@@ -161,7 +161,7 @@ func (s *session) enter(m *mcp.Message, line []byte, peer mcp.Peer) {
 	s.b.mu.Lock()
 	_, twice := s.live[key]
 	_, open := s.listens[key]
-	full := len(s.live) >= MaxInFlight
+	full := len(s.live) >= s.bounds.requests
 	if !twice && !open && !full {
 		s.live[key] = l
 	}

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -34,7 +36,7 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	bin = dir
-	for _, name := range []string{"count", "weird", "hostile", "noisy", "modern", "offers"} {
+	for _, name := range []string{"count", "weird", "hostile", "noisy", "modern", "offers", "pictures"} {
 		cmd := exec.Command("go", "build", "-o", filepath.Join(dir, name), "../integration/testdata/servers/"+name)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -49,28 +51,38 @@ func TestMain(m *testing.M) {
 // authority is the other end of the bridge's socket, written for the test: it admits
 // what the test lets it, starts real fixture servers, and writes down what it hears.
 type authority struct {
-	t      testing.TB
-	fd     int
-	done   chan error
-	cancel context.CancelFunc
+	b            *Bridge
+	serverBounds wire.Bounds
+	startMs      int64              // of every server; 0 stands for 3 s
+	bounds       wire.SessionBounds // of the sessions that are bound from then on
+	t            testing.TB
+	fd           int
+	done         chan error
+	cancel       context.CancelFunc
 
 	sending sync.Mutex
 
 	mu       sync.Mutex
 	heard    []wire.Up
+	raw      []string      // datagrams, where the test wants them
 	more     chan struct{} // closed and replaced at each message
 	serial   byte
 	tools    []wire.Tool
 	commands map[ids.Connection][]string
 	servers  map[ids.Connection]*exec.Cmd
+	ends     map[ids.Connection]chan struct{} // closed when the server last started has ended
 	// admit decides; nil admits. It may return held to answer later by itself.
 	admit   func(wire.Admit) refusal.Code
 	noStart refusal.Code
 	slots   map[ids.Session]uint64 // what a session's view says of every tool; 0 where none is named
 	deaf    int                    // how many Starts are not answered
-	quiet   bool                   // remember nothing
-	era     string                 // what Started says that a server speaks
-	catalog map[ids.Connection][]byte
+	started []uint64               // those that were
+
+	lateViews        bool         // they are answered a little later, and counted
+	views, mostViews atomic.Int64 // those that wait for their answer
+	quiet            bool         // remember nothing
+	era              string       // what Started says that a server speaks
+	catalog          map[ids.Connection][]byte
 }
 
 const held refusal.Code = "held by the test"
@@ -91,9 +103,10 @@ func newAuthority(t testing.TB) *authority {
 	ctx, cancel := context.WithCancel(context.Background())
 	a := &authority{
 		t: t, fd: pair[0], done: make(chan error, 1), cancel: cancel, more: make(chan struct{}),
-		commands: map[ids.Connection][]string{}, servers: map[ids.Connection]*exec.Cmd{}, catalog: map[ids.Connection][]byte{},
+		commands: map[ids.Connection][]string{}, servers: map[ids.Connection]*exec.Cmd{}, ends: map[ids.Connection]chan struct{}{}, catalog: map[ids.Connection][]byte{},
 	}
-	go func() { a.done <- New(Config{FD: pair[1], Version: "test"}).Run(ctx) }()
+	a.b = New(Config{FD: pair[1], Version: "test"})
+	go func() { a.done <- a.b.Run(ctx) }()
 	listening := make(chan struct{})
 	go func() { defer close(listening); a.listen() }()
 	t.Cleanup(func() {
@@ -144,6 +157,10 @@ func (a *authority) tell(m wire.Down, fds ...int) {
 		a.t.Error(err)
 		return
 	}
+	a.tellRaw(raw, fds...)
+}
+
+func (a *authority) tellRaw(raw []byte, fds ...int) {
 	var rights []byte
 	if len(fds) > 0 {
 		rights = unix.UnixRights(fds...)
@@ -172,16 +189,38 @@ func (a *authority) listen() {
 		if err != nil || n <= 0 {
 			return
 		}
-		m, err := wire.DecodeUp(buf[:n])
-		if err != nil {
-			a.t.Errorf("the bridge sent %.200q: %v", buf[:n], err)
-			continue
+		a.set(func() {
+			if a.raw != nil {
+				a.raw = append(a.raw, string(buf[:n]))
+			}
+		})
+		for one, rest := wire.Cut(buf[:n]); one != nil; one, rest = wire.Cut(rest) {
+			m, err := wire.DecodeUp(one)
+			if err != nil {
+				a.t.Errorf("the bridge sent %.200q: %v", one, err)
+				continue
+			}
+			a.hear(m)
 		}
-		a.hear(m)
 	}
 }
 
 func (a *authority) hear(m wire.Up) {
+	if _, is := m.(wire.View); is && a.lateViews { // others may be asked for meanwhile
+		if n := a.views.Add(1); n > a.mostViews.Load() {
+			a.mostViews.Store(n)
+		}
+		go func() {
+			time.Sleep(time.Millisecond)
+			a.views.Add(-1)
+			a.answer(m)
+		}()
+		return
+	}
+	a.answer(m)
+}
+
+func (a *authority) answer(m wire.Up) {
 	a.mu.Lock()
 	if !a.quiet {
 		a.heard = append(a.heard, m)
@@ -216,10 +255,13 @@ func (a *authority) hear(m wire.Up) {
 		_ = unix.Close(fd)
 	case wire.Start:
 		a.mu.Lock()
-		deaf := a.deaf > 0
+		deaf, twice := a.deaf > 0, slices.Contains(a.started, m.Seq)
 		a.deaf--
+		if !deaf {
+			a.started = append(a.started, m.Seq)
+		}
 		a.mu.Unlock()
-		if deaf {
+		if deaf || twice { // one that is repeated because a server ended has one answer
 			return
 		}
 		if noStart != "" {
@@ -271,7 +313,7 @@ func (a *authority) startIn(conn ids.Connection, slot uint64) {
 		}
 	}
 	a.mu.Lock()
-	era := a.era
+	era, startMs := a.era, cmp.Or(a.startMs, 3000)
 	command := a.commands[conn]
 	instance := newID[ids.Jail](a)
 	revision := newID[ids.Revision](a)
@@ -287,15 +329,17 @@ func (a *authority) startIn(conn ids.Connection, slot uint64) {
 		_ = f.Close()
 	}
 	a.mu.Lock()
-	a.servers[conn] = cmd
+	ended := make(chan struct{})
+	a.servers[conn], a.ends[conn] = cmd, ended
 	a.mu.Unlock()
-	a.tell(wire.Started{Connection: conn, Slot: slot, Instance: instance, Revision: revision, StartMs: 3000, Era: era}, in[1], out[0], errs[0])
+	a.tell(wire.Started{Connection: conn, Slot: slot, Instance: instance, Revision: revision, StartMs: startMs, Era: era, Bounds: a.serverBounds}, in[1], out[0], errs[0])
 	closeAll([]int{in[1], out[0], errs[0]})
 	go func() {
 		how := "exit 0"
 		if err := cmd.Wait(); err != nil {
 			how = err.Error()
 		}
+		close(ended)
 		a.tell(wire.Exited{Connection: conn, Slot: slot, Instance: instance, How: how})
 	}()
 }
@@ -304,6 +348,21 @@ func (a *authority) kill(conn ids.Connection) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	_ = a.servers[conn].Process.Kill()
+}
+
+// forgotten waits until the bridge has noticed that the server of conn ended: the next
+// call asks for another.
+func (a *authority) forgotten(conn ids.Connection) {
+	a.t.Helper()
+	for end := time.Now().Add(patience); time.Now().Before(end); logPause() {
+		a.b.mu.Lock()
+		left := a.b.instances[place{conn: conn}]
+		a.b.mu.Unlock()
+		if left == nil {
+			return
+		}
+	}
+	a.t.Fatal("the bridge did not notice that the server ended")
 }
 
 func (a *authority) set(f func()) {
@@ -390,7 +449,7 @@ func (a *authority) bind() *client {
 	a.mu.Lock()
 	id := newID[ids.Session](a)
 	a.mu.Unlock()
-	a.tell(wire.Session{Session: id}, pair[1])
+	a.tell(wire.Session{Session: id, Bounds: a.bounds}, pair[1])
 	_ = unix.Close(pair[1])
 	c := &client{t: a.t, id: id, conn: nonblocking(pair[0])}
 	a.t.Cleanup(func() { c.close() })
@@ -410,6 +469,14 @@ func nonblocking(fd int) *os.File {
 // passed hands over two pipes, as connect does.
 func (a *authority) passed() *client {
 	a.t.Helper()
+	c := a.unread()
+	c.read(c.out)
+	return c
+}
+
+// unread is passed for a runtime that reads nothing.
+func (a *authority) unread() *client {
+	a.t.Helper()
 	c := a.bind()
 	var in, out [2]int
 	if err := errors.Join(unix.Pipe2(in[:], unix.O_CLOEXEC), unix.Pipe2(out[:], unix.O_CLOEXEC)); err != nil {
@@ -418,7 +485,6 @@ func (a *authority) passed() *client {
 	c.handover(linePassed+"\n", in[0], out[1])
 	closeAll([]int{in[0], out[1]})
 	c.in, c.out = nonblocking(in[1]), nonblocking(out[0])
-	c.read(c.out)
 	return c
 }
 

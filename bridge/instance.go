@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
@@ -41,16 +42,30 @@ type instance struct {
 	ready chan struct{} // closed when the handshake is over, well or not
 	gone  chan struct{} // closed when the server is
 	again chan struct{} // holds one while the server's list should be read again
+	hurry chan struct{} // holds one while a call waits for that
+	look  chan struct{} // holds one while a runtime's list asks what the server lists now
 	era   string        // what its revision spoke before, if that is known
 
 	counting atomic.Bool // Skipped will be told
 	modern   bool        // it was started for a modern runtime; set before prepare
 
+	gathered []*session // with answers that were not written yet; the reader's of its output
+
+	told [sha256.Size]byte // what was last reported of its list; of prepare and, after it, relist
+
 	// Guarded by Bridge.mu.
 	failed refusal.Code // set before ready is closed
 	calls  int          // asked about or running
+	last   bool         // it takes no other call, and ends with the last of them
 	lists  map[string]*fetched
-	level  mcp.Level // of log messages that the server was told to write
+
+	// changed counts what the server said of changes, and known is up to which of them
+	// its list was read and told, or could not be; fresh is closed when known rises.
+	changed, known int
+	fresh          chan struct{}
+	looked         time.Time // when its list was last read
+
+	level mcp.Level // of log messages that the server was told to write
 }
 
 // start is one Start that has no answer. Only one per place is on its way.
@@ -62,10 +77,12 @@ type start struct {
 	code   refusal.Code // set before done is closed; empty when it started
 }
 
+// readyLocked tells that a call can be asked about at once: the server runs, and nothing
+// has changed since its list was told.
+func (in *instance) readyLocked() bool { return in != nil && in.changed == in.known && in.isReady() }
+
+// isReady tells that the handshake is over, and went well.
 func (in *instance) isReady() bool {
-	if in == nil {
-		return false
-	}
 	select {
 	case <-in.ready:
 		return in.failed == "" // written before ready was closed
@@ -141,21 +158,28 @@ func (b *Bridge) newInstance(m wire.Started, fds []int) *instance {
 	in := &instance{
 		place: place{m.Connection, m.Slot}, id: m.Instance,
 		bound: max(time.Duration(m.StartMs)*time.Millisecond, handshakeLeast),
-		ready: make(chan struct{}), gone: make(chan struct{}), again: make(chan struct{}, 1),
-		era: m.Era, lists: map[string]*fetched{},
+		ready: make(chan struct{}), gone: make(chan struct{}), again: make(chan struct{}, 1), look: make(chan struct{}, 1),
+		era: m.Era, lists: map[string]*fetched{}, fresh: make(chan struct{}), hurry: make(chan struct{}, 1),
 	}
 	in.srv = upstream.New(upstream.Config{
 		Stdin: fds[0], Stdout: fds[1], Stderr: fds[2], Version: b.cfg.Version, Lines: b.answers,
-		Bounds: upstream.Bounds{Line: int(m.Bounds.Line), Depth: m.Bounds.Depth, Blocks: m.Bounds.Blocks, Stderr: int(m.Bounds.Stderr), Pages: m.Bounds.Pages, Queue: int(m.Bounds.Queue)},
+		Bounds: upstream.Bounds{Line: int(m.Bounds.Line), Depth: m.Bounds.Depth, Blocks: m.Bounds.Blocks, Stderr: int(m.Bounds.Stderr), Pages: m.Bounds.Pages, Queue: int(m.Bounds.Queue),
+			Items: m.Bounds.Items, Definition: int(m.Bounds.Definition), Definitions: int(m.Bounds.Definitions),
+			LineWait: time.Duration(m.Bounds.LineWaitMs) * time.Millisecond},
 		Changed: func() {
+			b.mu.Lock()
+			in.changed++
+			b.mu.Unlock()
 			select {
 			case in.again <- struct{}{}:
 			default:
 			}
 		},
-		Note:  func(a *mcp.Answer) { b.note(in, a) },
-		Asked: func(a *mcp.Answer) (bool, string) { return b.askedBy(in, a) },
-		Ended: func() { b.forget(in) },
+		Note:    func(a *mcp.Answer) { b.note(in, a) },
+		Asked:   func(a *mcp.Answer) (bool, string) { return b.askedBy(in, a) },
+		Ended:   func() { b.forget(in) },
+		Quiet:   b.link.flush,
+		Handled: in.flush,
 		Skipped: func() {
 			if in.counting.CompareAndSwap(false, true) {
 				time.AfterFunc(SkippedEvery, func() {
@@ -166,6 +190,15 @@ func (b *Bridge) newInstance(m wire.Started, fds []int) *instance {
 		},
 	})
 	return in
+}
+
+// flush sends the answers that the server's reader has gathered.
+func (in *instance) flush() {
+	for _, s := range in.gathered {
+		s.took(s.out.Flush(), 0)
+	}
+	clear(in.gathered)
+	in.gathered = in.gathered[:0]
 }
 
 // tellSkipped reports what was passed over of the server's output.
@@ -190,6 +223,7 @@ func (b *Bridge) started(m wire.Started, fds []int) {
 	go func() {
 		_ = in.srv.Run() // how it ended is the authority's to know: Exited
 		b.dropped(in)
+		b.keepStderr(in)
 		close(in.gone)
 		b.lost(in)
 	}()
@@ -200,9 +234,10 @@ func (b *Bridge) started(m wire.Started, fds []int) {
 // again whenever the server says that it changed.
 func (b *Bridge) prepare(in *instance) {
 	list, err := in.srv.Open(time.Now().Add(in.bound), in.era, in.modern)
-	drain(in.again) // what changed before the first list is in it
 	b.report(in, list, err)
 	b.mu.Lock()
+	drain(in.again) // what changed before the first list is in it
+	in.known, in.looked = in.changed, time.Now()
 	if err != nil {
 		in.failed = refusal.ServerUnavailable
 	}
@@ -218,21 +253,113 @@ func (b *Bridge) prepare(in *instance) {
 	go b.relist(in)
 }
 
+// relist reads the list again when the server says that it changed, and tells it to the
+// authority before any call that comes after the change is asked about. A list that cannot
+// be read is tried again: until it is, the authority refuses what it cannot compare.
+//
+// It is also read for a runtime that lists: the server may have changed it and not said so.
 func (b *Bridge) relist(in *instance) {
+	failed := 0
 	for {
 		select {
 		case <-in.gone:
 			return
+		case <-in.look:
+			b.lookAgain(in)
+			continue
 		case <-in.again:
 		}
+		b.mu.Lock()
+		upTo := in.changed
+		b.mu.Unlock()
 		list, err := in.srv.List(time.Now().Add(in.bound))
 		b.report(in, list, err)
-		pause := time.NewTimer(RelistPause)
+		b.mu.Lock()
+		in.known, in.looked = upTo, time.Now()
+		close(in.fresh)
+		in.fresh = make(chan struct{})
+		b.mu.Unlock()
+		wait, hurry := RelistPause, in.hurry
+		if failed++; err == nil {
+			failed = 0
+		} else {
+			wait, hurry = min(RelistPause<<min(failed, 10), RelistMost), nil
+			select {
+			case in.again <- struct{}{}:
+			default:
+			}
+		}
+		pause := time.NewTimer(wait)
 		select {
 		case <-in.gone:
-			pause.Stop()
-			return
+		case <-hurry: // a call waits
 		case <-pause.C:
+		}
+		pause.Stop()
+	}
+}
+
+// lookAgain reports a list that is another than the one last reported. One that cannot be
+// read says nothing: the server did not say that anything changed.
+func (b *Bridge) lookAgain(in *instance) {
+	list, err := in.srv.List(time.Now().Add(min(in.bound, LookWait)))
+	b.mu.Lock()
+	in.looked = time.Now()
+	b.mu.Unlock()
+	if err == nil && digestOf(list) != in.told {
+		b.report(in, list, nil)
+	}
+}
+
+// lookAt has the servers of a view say what they list now, each that works at nothing and
+// was not asked lately. Nobody waits for it: what a runtime is shown was pinned.
+func (b *Bridge) lookAt(view []wire.Tool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, t := range view {
+		in := b.instances[placeOf(t)]
+		if in.readyLocked() && in.calls == 0 && time.Since(in.looked) >= LookEvery {
+			select {
+			case in.look <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+// digestOf tells lists apart.
+func digestOf(list upstream.Listing) [sha256.Size]byte {
+	data := appendDefinitions(appendDefinitions(nil, list.Tools), list.Prompts)
+	for _, q := range list.Quarantined {
+		data = fmt.Appendf(data, "%q %q\n", q.Name, q.Reason)
+	}
+	return sha256.Sum256(data)
+}
+
+// listed waits until the list is told that the server had when the call came. It does not
+// wait longer than one list may take.
+func (b *Bridge) listed(in *instance) {
+	b.mu.Lock()
+	upTo, patience := in.changed, time.NewTimer(in.bound+RelistPause)
+	b.mu.Unlock()
+	defer patience.Stop()
+	for {
+		b.mu.Lock()
+		known, fresh := in.known >= upTo, in.fresh
+		b.mu.Unlock()
+		if known {
+			return
+		}
+		select {
+		case in.hurry <- struct{}{}:
+		default:
+		}
+		select {
+		case <-fresh:
+		case <-in.gone:
+			return
+		case <-patience.C:
+			return
 		}
 	}
 }
@@ -274,6 +401,7 @@ func (b *Bridge) report(in *instance, list upstream.Listing, err error) {
 	}
 	base := wire.Catalogue{Connection: in.conn, Instance: in.id, Era: in.srv.Era()}
 	var data []byte
+	in.told = digestOf(list)
 	if err == nil {
 		data = appendDefinitions(nil, list.Tools)
 		if len(list.Prompts) > 0 {
@@ -285,7 +413,7 @@ func (b *Bridge) report(in *instance, list upstream.Listing, err error) {
 	}
 	if err != nil {
 		text := err.Error()
-		if tail := in.srv.Stderr(); len(tail) > 0 {
+		if tail, _ := in.srv.Stderr(); len(tail) > 0 {
 			text += "; stderr ends " + quotedEnd(tail, maxStderrShown)
 		}
 		base.Last, base.Error = true, cut(text, wire.MaxText)
@@ -328,6 +456,27 @@ func (b *Bridge) forget(in *instance) {
 	}
 	b.mu.Unlock()
 }
+
+// retired has an instance finish what it has, and asks its server to end then. The next
+// call asks for another.
+func (b *Bridge) retired(m wire.Retired) {
+	b.mu.Lock()
+	in := b.instances[place{m.Connection, m.Slot}]
+	if in == nil || in.id != m.Instance {
+		b.mu.Unlock()
+		return
+	}
+	delete(b.instances, in.place)
+	in.last = true
+	spent := in.spentLocked()
+	b.mu.Unlock()
+	if spent {
+		go in.srv.Close()
+	}
+}
+
+// spentLocked tells whether a retired instance has nothing left to do.
+func (in *instance) spentLocked() bool { return in.last && in.calls == 0 }
 
 // dropped makes room for a successor and asks the server to end.
 func (b *Bridge) dropped(in *instance) {

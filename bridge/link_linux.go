@@ -12,19 +12,16 @@ import (
 	"postern/bridge/wire"
 )
 
-// link is the socket to the authority: one datagram is one message, and descriptors
-// only come down. It blocks on purpose: a round trip through the netpoller takes
-// twice as long.
+// link is the socket to the authority. Descriptors only come down. It blocks on
+// purpose: a round trip through the netpoller takes twice as long.
 type link struct {
 	fd   int
 	recv []byte
+	rest []byte // of recv: messages that came with the last one; nil if none
 	turn pace.Turn
 
-	// open is held for reading while something is sent. Datagrams are whole, so that
-	// senders need no order among themselves: the one that reports a call's end must
-	// not make the next call's Admit wait.
-	open sync.RWMutex
-	bufs sync.Pool // of *[]byte
+	mu  sync.Mutex // while something is gathered or sent
+	out wire.Datagram
 }
 
 // keepSend is the largest buffer that is kept for the next message.
@@ -32,23 +29,48 @@ const keepSend = 16 << 10
 
 func newLink(fd int) *link { return &link{fd: fd, recv: make([]byte, wire.MaxMessage+1)} }
 
-// tell sends m. An error means that the authority is gone; Run sees that too, so
-// callers need not.
+// tell sends m, behind everything that was gathered. An error means that the authority
+// is gone; Run sees that too, so callers need not.
 func (l *link) tell(m wire.Up) error {
-	buf, _ := l.bufs.Get().(*[]byte)
-	if buf == nil {
-		buf = new([]byte)
-	}
-	raw, err := wire.EncodeUp((*buf)[:0], m)
-	if err != nil {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.addLocked(m); err != nil {
 		return err
 	}
-	if cap(raw) <= keepSend {
-		*buf = raw
-		defer l.bufs.Put(buf)
+	return l.flushLocked()
+}
+
+// gather has m sent with the next that is told, or by the next flush, which is the
+// caller's duty before it waits.
+func (l *link) gather(m wire.Up) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.addLocked(m)
+}
+
+// flush sends what was gathered.
+func (l *link) flush() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_ = l.flushLocked()
+}
+
+func (l *link) addLocked(m wire.Up) error {
+	err := l.out.Up(m)
+	if err == wire.ErrFull {
+		if err = l.flushLocked(); err == nil {
+			err = l.out.Up(m)
+		}
 	}
-	l.open.RLock()
-	defer l.open.RUnlock()
+	return err
+}
+
+func (l *link) flushLocked() error {
+	raw := l.out.Bytes()
+	if len(raw) == 0 {
+		return nil
+	}
+	defer l.out.Clear(keepSend)
 	if l.fd < 0 {
 		return io.ErrClosedPipe
 	}
@@ -63,22 +85,36 @@ func (l *link) tell(m wire.Up) error {
 // close ends the link. Readers of tool servers may outlive it, and must not write to
 // whatever gets its number next.
 func (l *link) close() {
-	l.open.Lock()
-	defer l.open.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	closeOne(l.fd)
 	l.fd = -1
 }
 
+// ready tells whether next has a message already, and would not wait.
+func (l *link) ready() bool { return l.rest != nil }
+
 // next waits for one message and the descriptors that belong to it. What does not fit
 // the protocol is an error, and nothing of it is kept open.
 func (l *link) next() (wire.Down, []int, error) {
+	if l.rest != nil {
+		var one []byte
+		one, l.rest = wire.Cut(l.rest)
+		m, err := decode(one, nil, 0)
+		return m, nil, err
+	}
 	l.turn.Yield()
 	var oob [64]byte
 	n, fds, flags, err := receive(l.fd, l.recv, oob[:])
 	if err != nil {
 		return nil, nil, fmt.Errorf("receive from the authority: %w", err)
 	}
-	m, err := decode(l.recv[:n], fds, flags)
+	var one []byte
+	one, l.rest = wire.Cut(l.recv[:n])
+	m, err := decode(one, fds, flags)
+	if l.rest != nil && len(fds) > 0 {
+		err = errors.Join(err, errors.New("descriptors came with several messages"))
+	}
 	if err != nil {
 		closeAll(fds)
 		return nil, nil, err

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"errors"
+	"io"
 	"maps"
 	"slices"
 	"time"
@@ -25,29 +26,30 @@ var lists = map[string]mcp.List{mcp.MethodToolsList: mcp.Tools, mcp.MethodPrompt
 // list answers a list from a view that is asked for now.
 func (s *session) list(l *live, what mcp.List, key string, id, cursor mcp.Value, peer mcp.Peer) {
 	s.b.mu.Lock()
-	generation := s.generation
 	s.listed[what.Method] = true
 	s.b.mu.Unlock()
-	view, err := s.b.view(s.id)
 	var result mcp.Value
-	if err == nil {
-		s.remember(view, generation)
-		var all []mcp.Served
+	var bad error
+	var beneath []wire.Tool // what of the view is resources
+	err := s.b.view(s, func(view []wire.Tool, generation int) {
+		beneath = s.remember(view, generation).prefixes
 		switch what {
 		case mcp.Tools:
-			all = served(view, item.Tool)
+			result, bad = peer.ListResult(what, served(view, item.Tool), cursor)
+			s.b.lookAt(view)
 		case mcp.Prompts:
-			all = served(view, item.Prompt)
-		default:
-			all = s.resources(view, what, id, peer)
+			result, bad = peer.ListResult(what, served(view, item.Prompt), cursor)
+			s.b.lookAt(view)
 		}
-		result, err = peer.ListResult(what, all, cursor)
+	})
+	if err == nil && (what == mcp.Resources || what == mcp.Templates) {
+		result, bad = peer.ListResult(what, s.resources(beneath, what, id, peer), cursor)
 	}
 	if !s.finish(l, key) {
 		return
 	}
 	switch {
-	case errors.Is(err, mcp.ErrCursor):
+	case errors.Is(bad, mcp.ErrCursor):
 		f := mcp.CursorFault()
 		f.ID = id
 		s.refuse(f, "")
@@ -74,11 +76,11 @@ func served(view []wire.Tool, kind item.Kind) []mcp.Served {
 // resources asks the servers for what they have beneath the granted prefixes, all at
 // once. One that is late is left out, and the runtime told that the list changed when
 // it has answered.
-func (s *session) resources(view []wire.Tool, what mcp.List, id mcp.Value, peer mcp.Peer) []mcp.Served {
+func (s *session) resources(beneath []wire.Tool, what mcp.List, id mcp.Value, peer mcp.Peer) []mcp.Served {
 	prefixes := map[place][]wire.Tool{}
 	var order []place
-	for _, t := range view {
-		if k, _ := item.Split(t.Tool); k != item.Resource || !t.Callable {
+	for _, t := range beneath {
+		if !t.Callable {
 			continue
 		}
 		if prefixes[placeOf(t)] == nil {
@@ -179,6 +181,26 @@ func (b *Bridge) elements(in *instance, what mcp.List) []mcp.Value {
 	b.mu.Unlock()
 	<-f.done // bounded by in.bound
 	return f.all
+}
+
+// routesNow returns where the served names lead, asked for anew where that is not known.
+func (s *session) routesNow() (*routes, error) {
+	release, ok := s.takeTurn()
+	if !ok {
+		return nil, io.EOF
+	}
+	defer release()
+	s.b.mu.Lock()
+	routes, generation := s.routes, s.generation
+	s.b.mu.Unlock()
+	if routes != nil { // whoever had the turn before has asked
+		return routes, nil
+	}
+	view, err := s.b.askView(s.id)
+	if err != nil {
+		return nil, err
+	}
+	return s.remember(view, generation), nil
 }
 
 // remember keeps where the served names lead, unless the view was overtaken by a

@@ -100,5 +100,5 @@ func (b *Bridge) logged(in *instance, a *mcp.Answer) {
 		s.send(line)
 		return
 	}
-	_ = s.out.Send(line, func() bool { return !first.live.answered.Load() })
+	_ = s.out.SendIdly(line, func() bool { return !first.live.answered.Load() })
 }

@@ -721,6 +721,67 @@ func TestElicitation_NobodyElsesUserIsAsked(t *testing.T) {
 	}
 }
 
+// A user who does not answer keeps others from being asked for AskYield and no longer, in
+// whichever era the question was put.
+func TestElicitation_AnUnansweredQuestionYields(t *testing.T) {
+	for _, era := range []string{eraLegacy, eraModern} {
+		t.Run(era+" runtime", func(t *testing.T) {
+			a := newAuthority(t)
+			_, log := a.offers(eraLegacy)
+			silent, c := a.passed(), a.passed().elicits()
+			if era == eraModern {
+				silent.modern("1", "tools/call", `"name":"ask","arguments":{}`)
+				ask(t, silent)
+			} else {
+				silent.elicits().call("1", "ask", `{}`)
+				silent.line()
+			}
+			blocked := func(id string) {
+				t.Helper()
+				c.call(id, "ask", `{}`)
+				if got := c.answer(); string(got.ID) != id || !strings.Contains(got.Result.Content[0].Text, "nobody can tell whose user") {
+					t.Errorf("got %+v", got)
+				}
+			}
+			first := awaitIf(a, func(m wire.Admit) bool { return m.RequestID == "1" })
+			open := func() bool {
+				for _, m := range a.all() {
+					if e, ok := m.(wire.Ended); ok && e.Call == callOf(first.Seq) {
+						return false
+					}
+				}
+				return true
+			}
+			blocked("2")
+			if !open() {
+				t.Fatal("a question yielded at once")
+			}
+			a.b.mu.Lock()
+			for _, s := range a.b.sessions { // as if it had been put so long ago
+				for _, h := range s.handles {
+					h.since = h.since.Add(-AskYield)
+				}
+				for _, q := range s.asks {
+					q.since = q.since.Add(-AskYield)
+				}
+			}
+			a.b.mu.Unlock()
+			blocked("3") // it came too early, and is the last that does
+			waitFor(t, log, `{"action":"cancel"}`)
+			awaitIf(a, func(e wire.Ended) bool { return e.Call == callOf(first.Seq) })
+			c.call("4", "ask", `{}`)
+			var q struct{ ID, Method string }
+			if err := json.Unmarshal([]byte(c.line()), &q); err != nil || q.Method != "elicitation/create" {
+				t.Fatalf("asked %+v, %v", q, err)
+			}
+			c.send(`{"jsonrpc":"2.0","id":"%s","result":{"action":"accept","content":{"name":"Ana"}}}`, q.ID)
+			if got := c.answer(); !strings.Contains(got.Result.Content[0].Text, "Ana") {
+				t.Errorf("got %+v", got)
+			}
+		})
+	}
+}
+
 func TestElicitation_ARefusedRetryEndsTheHeldCall(t *testing.T) {
 	for _, era := range []string{eraLegacy, eraModern} {
 		a := newAuthority(t)
@@ -783,6 +844,79 @@ func TestElicitation_RoundsAreBounded(t *testing.T) {
 	if n := count[wire.Admit](a); n != 4+MaxRounds+1 {
 		t.Errorf("%d admissions", n)
 	}
+}
+
+// A legacy server that never has enough of asking is told so; what it makes of that is the
+// call's end. Each answer was one admission of a modern runtime, and of a legacy one none.
+func TestElicitation_QuestionsOfOneCallAreBounded(t *testing.T) {
+	a := newAuthority(t)
+	conn, _ := a.offers(eraLegacy)
+	a.set(func() {
+		a.tools = append(a.tools, wire.Tool{Name: "nag", Connection: conn, Tool: "nag", Callable: true})
+	})
+	old, now := a.passed().elicits(), a.passed()
+	for _, n := range []int{MaxHeldRounds, MaxHeldRounds + 1} {
+		had := count[wire.Admit](a)
+		old.call("1", "nag", fmt.Sprintf(`{"n":%d}`, n))
+		asked := 0
+		var got answer
+		for got = old.answer(); got.Method == "elicitation/create"; got = old.answer() {
+			asked++
+			old.send(`{"jsonrpc":"2.0","id":%s,"result":{"action":"accept","content":{}}}`, got.ID)
+		}
+		text := got.Result.Content[0].Text
+		if asked != MaxHeldRounds || strings.Contains(text, "as often as one call may") != (n > MaxHeldRounds) || count[wire.Admit](a) != had+1 {
+			t.Errorf("legacy, %d questions: %d were asked, the last was answered %s", n, asked, text)
+		}
+		had = count[wire.Admit](a)
+		args := fmt.Sprintf(`"name":"nag","arguments":{"n":%d}`, n)
+		now.modern("1", "tools/call", args)
+		for asked = 0; ; asked++ {
+			line := now.line()
+			if !strings.Contains(line, `"input_required"`) {
+				if err := json.Unmarshal([]byte(line), &got); err != nil {
+					t.Fatal(err)
+				}
+				break
+			}
+			_, state, _ := strings.Cut(line, `"requestState":"`)
+			now.modern("1", "tools/call", args+`,"requestState":"`+state[:strings.IndexByte(state, '"')]+`","inputResponses":{"question":{"action":"accept","content":{}}}`)
+		}
+		text = got.Result.Content[0].Text
+		if asked != MaxHeldRounds || strings.Contains(text, "as often as one call may") != (n > MaxHeldRounds) || count[wire.Admit](a) != had+1+MaxHeldRounds {
+			t.Errorf("modern, %d questions: %d were asked, the last was answered %s", n, asked, text)
+		}
+	}
+}
+
+// A question that a modern runtime does not come back to in time ends the call that waits
+// for it: its server is told both, the record has an end, and the name is good for nothing.
+func TestElicitation_ExpiryEndsTheHeldCall(t *testing.T) {
+	a := newAuthority(t)
+	_, log := a.offers(eraLegacy)
+	c := a.passed()
+	const args = `"name":"ask","arguments":{}`
+	c.modern("1", "tools/call", args)
+	h, key := ask(t, c)
+	first := awaitIf(a, func(m wire.Admit) bool { return m.RequestID == "1" })
+	a.b.mu.Lock()
+	open := a.b.sessions[c.id].handles[h]
+	a.b.mu.Unlock()
+	open.timer.Reset(0)
+	e := awaitIf(a, func(e wire.Ended) bool { return e.Call == callOf(first.Seq) })
+	if e.Outcome == wire.Completed && e.Returned {
+		t.Errorf("ended %+v", e)
+	}
+	if sent(t, log, `"method":"notifications/cancelled"`) != 1 || sent(t, log, `"result":{"action":"cancel"}`) != 1 {
+		t.Errorf("its server heard %q", calls(t, log))
+	}
+	c.modern("2", "tools/call", args+fmt.Sprintf(`,"requestState":"%s","inputResponses":{"%s":{"action":"accept","content":{}}}`, h, key))
+	c.wantError("2", -32602)
+	if n := count[wire.Admit](a); n != 1 {
+		t.Errorf("%d admissions", n)
+	}
+	c.modern("3", "tools/call", args) // the server can be asked for another
+	ask(t, c)
 }
 
 func TestNotPassed_IsRefusedByName(t *testing.T) {

@@ -19,8 +19,10 @@ import (
 const (
 	MaxOpenQuestions = 8               // of one session
 	MaxRounds        = 8               // of one call, with a server that ends its answer by a question
+	MaxHeldRounds    = 32              // the same, with a server that waits for the answer
 	MaxSource        = 256 << 10       // bytes of a request that may have to be made again for a legacy runtime
 	AskWait          = 5 * time.Minute // for a user to answer
+	AskYield         = time.Minute     // the same, where the server wants to ask about another call
 	AliveEvery       = time.Second     // between two signs of life of one call
 )
 
@@ -44,6 +46,7 @@ type handle struct {
 	questions []mcp.Question
 	rounds    int
 	timer     *time.Timer
+	since     time.Time
 
 	held  *call     // at a legacy server, which waits
 	asked mcp.Value // and the id under which it asked
@@ -60,6 +63,7 @@ func (s *session) newHandleLocked(h *handle) string {
 	var raw [24]byte
 	rand.Read(raw[:]) // never fails
 	name := base64.RawURLEncoding.EncodeToString(raw[:])
+	h.since = time.Now()
 	h.timer = time.AfterFunc(AskWait, func() {
 		s.b.mu.Lock()
 		late := s.handles[name] == h
@@ -150,6 +154,7 @@ func (c *call) goOn(held *call) {
 func (b *Bridge) askedBy(in *instance, a *mcp.Answer) (bool, string) {
 	flights, sure := in.srv.Flights()
 	if len(flights) != 1 || !sure {
+		b.yield(flights)
 		return false, "with more calls than one in flight, or none, nobody can tell whose user is asked"
 	}
 	c := flights[0].(*call)
@@ -161,6 +166,8 @@ func (b *Bridge) askedBy(in *instance, a *mcp.Answer) (bool, string) {
 	id := bytes.Clone(a.ID)
 	b.mu.Lock()
 	able := c.elicits && c.phase == running && !c.gone && c.handle == "" && c.done == nil && !c.s.askingLocked(c)
+	often := c.rounds >= MaxHeldRounds
+	able = able && !often
 	var name string
 	if able && c.peer.Modern {
 		h := &handle{first: c.firstLocked(), what: c.what, name: c.name, digest: c.digest, questions: []mcp.Question{q}, held: c, asked: id, rounds: c.rounds}
@@ -170,6 +177,7 @@ func (b *Bridge) askedBy(in *instance, a *mcp.Answer) (bool, string) {
 			c.question = id
 		}
 	} else if able {
+		c.rounds++
 		name = c.s.newAskLocked(&asks{c: c, held: true, reply: func(v mcp.Value) {
 			c.tellAlive(false)
 			in.srv.Reply(mcp.AppendResponse(nil, id, v))
@@ -177,6 +185,8 @@ func (b *Bridge) askedBy(in *instance, a *mcp.Answer) (bool, string) {
 	}
 	b.mu.Unlock()
 	switch {
+	case often:
+		return false, "it has asked as often as one call may"
 	case !able:
 		return false, "the runtime of this call cannot ask its user now"
 	case name == "":
@@ -192,6 +202,36 @@ func (b *Bridge) askedBy(in *instance, a *mcp.Answer) (bool, string) {
 		c.s.send(mcp.AppendQuestion(nil, name, q, c.name))
 	}
 	return true, ""
+}
+
+// yield ends the questions that a legacy server has open for longer than AskYield. It
+// wants to ask about another call, and as long as one waits nobody can tell whom: without
+// this, a user who does not answer would keep everybody else from being asked.
+func (b *Bridge) yield(flights []upstream.Call) {
+	now := time.Now()
+	var handles, others []*call
+	b.mu.Lock()
+	for _, f := range flights {
+		c, ok := f.(*call)
+		if !ok {
+			continue
+		}
+		if h := c.s.handles[c.handle]; h != nil && now.Sub(h.since) >= AskYield {
+			handles = append(handles, c)
+		}
+		for _, a := range c.s.asks {
+			if a.c == c && a.held && now.Sub(a.since) >= AskYield {
+				others = append(others, c)
+			}
+		}
+	}
+	b.mu.Unlock()
+	for _, c := range handles {
+		c.stop("its question was not answered while others waited", refusal.CallCancelled, nil)
+	}
+	for _, c := range others { // its server goes on with the answer that there is none
+		c.s.dropAsks(c)
+	}
 }
 
 // firstLocked is the call with which the chain began.
@@ -237,10 +277,10 @@ func (c *call) goesOn(a *mcp.Answer, size int) bool {
 		if c.settle() {
 			end.Returned = c.s.send(c.peer.AppendInputRequired(nil, c.id, h.questions, name, c.name))
 		}
-		b.tellEnded(end, before)
+		b.tellEnded(end, before, false)
 		return true
 	}
-	b.tellEnded(end, before)
+	b.tellEnded(end, before, false)
 	c.askHere(h)
 	return true
 }
@@ -317,7 +357,8 @@ func (c *call) askHere(h *handle) {
 // asks is one request of ours to a legacy runtime.
 type asks struct {
 	c     *call
-	held  bool            // a server waits for the answer
+	held  bool // a server waits for the answer
+	since time.Time
 	reply func(mcp.Value) // called once at most, without a lock
 }
 
@@ -327,6 +368,7 @@ func (s *session) newAskLocked(a *asks) string {
 	}
 	s.asked++
 	id := "postern-" + strconv.FormatUint(s.asked, 10)
+	a.since = time.Now()
 	s.asks[id] = a
 	return id
 }

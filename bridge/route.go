@@ -25,6 +25,24 @@ func newRoutes(view []wire.Tool) *routes {
 	return r
 }
 
+// reach tells whether any name leads to the place.
+func (r *routes) reach(at place) bool {
+	if r == nil {
+		return false
+	}
+	for _, t := range r.byName {
+		if placeOf(t) == at {
+			return true
+		}
+	}
+	for _, t := range r.prefixes {
+		if placeOf(t) == at {
+			return true
+		}
+	}
+	return false
+}
+
 // find returns what a key leads to: of a resource, the connection whose longest prefix
 // covers it. Nil routes know nothing.
 func (r *routes) find(key string) (wire.Tool, bool) {

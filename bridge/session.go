@@ -20,6 +20,9 @@ type session struct {
 	id  ids.Session
 	out *stream.Output // nil until the hand-over
 
+	bounds sessionBounds
+	turn   chan struct{} // holds one while one of its requests waits for a view
+
 	// The rest is guarded by Bridge.mu.
 	conn       int  // the lifeline; -1 once closed
 	passed     bool // MCP runs on descriptors that were handed over, not on conn
@@ -47,14 +50,34 @@ type session struct {
 	gone       chan struct{} // closed when it is over
 }
 
+// sessionBounds are what holds for one runtime.
+type sessionBounds struct {
+	requests, line, depth, queue int
+	lineWait                     time.Duration
+}
+
+// narrowed returns the bridge's own bounds where nothing narrower is set.
+func narrowed(m wire.SessionBounds) sessionBounds {
+	or := func(n int64, most int) int {
+		if n > 0 && n < int64(most) {
+			return int(n)
+		}
+		return most
+	}
+	return sessionBounds{
+		requests: or(int64(m.Requests), MaxInFlight), line: or(m.Line, mcp.MaxLine), depth: or(int64(m.Depth), mcp.MaxDepth),
+		queue: or(m.Queue, stream.MaxQueued), lineWait: time.Duration(m.LineWaitMs) * time.Millisecond,
+	}
+}
+
 // live is one request that has no answer yet.
 type live struct {
 	call     *call // nil for a list
 	answered atomic.Bool
 }
 
-func (b *Bridge) accept(id ids.Session, conn int) {
-	s := &session{b: b, id: id, conn: conn, live: map[string]*live{}, listens: map[string]*listen{}, subs: map[string]sub{}, missed: map[string]bool{},
+func (b *Bridge) accept(id ids.Session, bounds wire.SessionBounds, conn int) {
+	s := &session{b: b, id: id, conn: conn, bounds: narrowed(bounds), turn: make(chan struct{}, 1), live: map[string]*live{}, listens: map[string]*listen{}, subs: map[string]sub{}, missed: map[string]bool{},
 		asks: map[string]*asks{}, handles: map[string]*handle{}, listed: map[string]bool{}, gone: make(chan struct{})}
 	b.mu.Lock()
 	_, again := b.sessions[id]
@@ -150,11 +173,11 @@ func (s *session) serve() string {
 		_ = sendAll(conn, mcp.AppendError(nil, nil, mcp.CodeInvalidRequest, "hand-over: "+err.Error(), refusalData(refusal.BadRequest)))
 		return "hand-over: " + err.Error()
 	}
-	out := stream.NewOutput(std.out, conn, stream.MaxQueued, s.b.outgoing)
+	out := stream.NewOutput(std.out, conn, s.bounds.queue, s.b.outgoing)
 	s.b.mu.Lock()
 	s.out, s.passed = out, std.in != conn
 	s.b.mu.Unlock()
-	in := stream.NewInput(std.in, conn, std.out, mcp.MaxLine, std.first, s.b.incoming)
+	in := stream.NewInput(std.in, conn, std.out, s.bounds.line, s.bounds.lineWait, std.first, s.b.incoming)
 	why := s.read(in)
 	in.Release()
 	// What waits for a slow reader is dropped: the session is over.
@@ -167,15 +190,22 @@ func (s *session) serve() string {
 }
 
 func (s *session) read(in *stream.Input) string {
-	var p mcp.Parser
+	p := mcp.Parser{Depth: s.bounds.depth}
 	for {
+		if !in.Ready() {
+			s.b.link.flush() // before it waits
+		}
 		line, err := in.Next()
 		switch {
 		case err == stream.ErrTooLong:
 			head, _ := in.Edges()
-			f := mcp.TooLong()
+			f := mcp.TooLong(s.bounds.line)
 			f.ID = mcp.OversizeID(head, nil)
 			s.refuse(f, "")
+			continue
+		case err == stream.ErrSlow: // the rest of it is passed over
+			head, _ := in.Edges()
+			s.sayNo(mcp.OversizeID(head, nil), refusal.LineUnfinished)
 			continue
 		case err == stream.ErrCrowded:
 			head, _ := in.Edges()
@@ -215,9 +245,19 @@ func blank(line []byte) bool {
 // send writes a line to the runtime. A runtime that does not read loses its session,
 // because nothing could tell it anything any more. A long line for which others leave
 // no room is not sent, and the caller has something shorter to say.
-func (s *session) send(line []byte) bool {
-	err := s.out.Send(line, nil)
-	if err != nil && !errors.Is(err, stream.ErrClosed) && !(errors.Is(err, stream.ErrCrowded) && len(line) > stream.Free) {
+func (s *session) send(line []byte) bool { return s.took(s.out.Send(line, nil), len(line)) }
+
+// gather is send for the answer of a tool server's reader, which flushes what it gathered.
+func (s *session) gather(line []byte, in *instance) bool {
+	if n := len(in.gathered); n == 0 || in.gathered[n-1] != s {
+		in.gathered = append(in.gathered, s)
+	}
+	return s.took(s.out.Gather(line), len(line))
+}
+
+// took tells whether the runtime was sent a line of so many bytes, and what it means if not.
+func (s *session) took(err error, size int) bool {
+	if err != nil && !errors.Is(err, stream.ErrClosed) && !(errors.Is(err, stream.ErrCrowded) && size > stream.Free) {
 		s.end("output: " + err.Error())
 	}
 	return err == nil

@@ -143,7 +143,7 @@ func (s *session) subscribeOne(uri string, id mcp.Value, then func(sub)) {
 	var p mcp.Parser
 	m, f := p.Parse(bytes.Clone(bytes.TrimSuffix(line, []byte("\n"))))
 	s.b.mu.Lock()
-	full := len(s.live) >= MaxInFlight
+	full := len(s.live) >= s.bounds.requests
 	if !full {
 		s.live[c.key] = c.live
 	}
@@ -155,6 +155,7 @@ func (s *session) subscribeOne(uri string, id mcp.Value, then func(sub)) {
 		c.refuse(refusal.LimitCalls, true)
 	default:
 		c.begin(m, line[:len(line)-1])
+		s.b.link.flush()
 	}
 }
 
@@ -358,19 +359,21 @@ func (b *Bridge) changed() {
 	}
 }
 
+// listChanged tells the sessions whose calls reach the server that its list has changed.
+func (b *Bridge) listChanged(at place) {
+	for _, method := range []string{mcp.NoteToolsChanged, mcp.NotePrompts} {
+		b.notify(method, func(s *session) bool { return s.routes.reach(at) })
+	}
+}
+
 // reauthorize looks which subscriptions a session may still have. Those it may not end,
 // a stream as a whole and with its answer.
 func (s *session) reauthorize() {
 	b := s.b
 	for {
-		b.mu.Lock()
-		generation := s.generation
-		b.mu.Unlock()
-		view, err := b.view(s.id)
-		var now *routes
-		if err == nil { // without a view nothing is allowed
-			now = s.remember(view, generation)
-		}
+		var now *routes // without a view nothing is allowed
+		var generation int
+		err := b.view(s, func(view []wire.Tool, asked int) { now, generation = s.remember(view, asked), asked })
 		b.mu.Lock()
 		if err == nil && s.generation != generation && !s.ended {
 			b.mu.Unlock()

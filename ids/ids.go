@@ -31,12 +31,14 @@ type (
 	Session    string // ses_
 	Call       string // cal_
 	Jail       string // jal_, one launched jail
+	Credential string // crd_
 	Instance   string // ins_, one installation: a root directory
+	Artifact   string // art_, the bytes of one part of one call's result
 )
 
 // ID is any of the kinds above.
 type ID interface {
-	Account | Project | Server | Revision | Connection | Grant | Task | Session | Call | Jail | Instance
+	Account | Project | Server | Revision | Connection | Grant | Task | Session | Call | Jail | Credential | Instance | Artifact
 }
 
 // Len is the length in bytes of every id.
@@ -64,6 +66,10 @@ func prefix[T ID]() string {
 		return "cal_"
 	case Jail:
 		return "jal_"
+	case Credential:
+		return "crd_"
+	case Artifact:
+		return "art_"
 	default:
 		return "ins_"
 	}

@@ -51,6 +51,7 @@ func TestWhatTheProgramsLink(t *testing.T) {
 		{"postern-authority", []string{"postern/supervisor/gate", sqlite}, []string{"net/http", "os/exec", "postern/jail", "postern/jail/seccomp", libseccomp, "postern/supervisor/launch"}},
 		{"postern-bridge", []string{"postern/bridge/mcp"}, []string{"net/http", "os/exec", "postern/jail/seccomp", libseccomp, sqlite, "postern/policy", "postern/supervisor/gate"}},
 		{"postern-jail", []string{"postern/jail/stage"}, []string{"net/http", "net", "os/exec", "postern/jail/seccomp", libseccomp, sqlite}},
+		{"postern-metrics", []string{"postern/supervisor/client", "net/http"}, []string{"os/exec", libseccomp, sqlite, "postern/jail", "postern/policy", "postern/supervisor/gate"}},
 		{"postern", []string{"postern/supervisor/client"}, []string{"net/http", libseccomp, sqlite, "postern/jail", "postern/supervisor/gate"}},
 	} {
 		t.Run(row.program, func(t *testing.T) {

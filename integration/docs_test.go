@@ -211,6 +211,14 @@ func TestTheThreatModelNamesTestsThatExist(t *testing.T) {
 		t.Errorf("docs/threat-model.md names %d tests", len(named))
 	}
 	missing(t, "the tests that docs/threat-model.md names", named, have)
+	var upgrade []string
+	for _, m := range regexp.MustCompile("`(Test[A-Z][A-Za-z0-9_]*)`").FindAllStringSubmatch(page(t, "docs/upgrade.md"), -1) {
+		upgrade = append(upgrade, m[1])
+	}
+	if len(upgrade) < 5 {
+		t.Errorf("docs/upgrade.md names %q", upgrade)
+	}
+	missing(t, "the tests that docs/upgrade.md names", upgrade, have)
 	for _, heading := range []string{"Identity and binding:", "The decision:", "The call:", "The root side:", "The jail:"} {
 		_, table, _ := strings.Cut(doc, "\n"+heading+"\n")
 		table, _, _ = strings.Cut(strings.TrimSpace(table), "\n\n")
@@ -406,4 +414,64 @@ func understood(bin string, words []string) error {
 		}
 	}
 	return nil
+}
+
+// Whoever was refused finds the way: the page names each code once and links to what is
+// said of it, and it knows every status and every layer of doctor.
+func TestTroubleshootingReachesEveryCode(t *testing.T) {
+	doc := page(t, "docs/troubleshooting.md")
+	codes := section(t, doc, "## By code")
+	var named []string
+	for _, m := range regexp.MustCompile("(?m)^\\| \\[`([a-z_]+)`\\]\\(refusals\\.md#([a-z_]+)\\) \\| [^|]+ \\| [^|]+ \\|$").FindAllStringSubmatch(codes, -1) {
+		if m[1] != m[2] || slices.Contains(named, m[1]) {
+			t.Errorf("%s is named twice, or leads to %s", m[1], m[2])
+		}
+		named = append(named, m[1])
+	}
+	var all, statuses []string
+	for _, row := range refusal.Table() {
+		all = append(all, string(row.Code))
+		statuses = append(statuses, fmt.Sprint(row.Exit))
+	}
+	missing(t, "docs/troubleshooting.md", all, named)
+	missing(t, "the table of refusals", named, all)
+	missing(t, "docs/troubleshooting.md, statuses", statuses, column(section(t, doc, "## By exit status")))
+
+	layers := section(t, doc, "## By what doctor says")
+	var known int
+	for _, file := range []string{"doctor.go", "doctor_host_linux.go", "doctor_linux.go"} {
+		for _, m := range regexp.MustCompile(`(?:judge\(|const name, meaning = )"([a-z -]+)"`).FindAllStringSubmatch(page(t, "cmd/postern/"+file), -1) {
+			known++
+			if !strings.Contains(layers, "`"+m[1]+"`") {
+				t.Errorf("docs/troubleshooting.md does not say what helps where %q is missing", m[1])
+			}
+		}
+	}
+	if known < 15 {
+		t.Errorf("doctor knows %d layers", known)
+	}
+}
+
+// What Postern does not promise is said, and who attacks is counted, as was agreed.
+func TestTheThreatModelSaysWhatIsNotPromised(t *testing.T) {
+	doc := page(t, "docs/threat-model.md")
+	not := section(t, doc, "## What is not promised")
+	for _, s := range []string{"- A kernel without holes", "side channels", "- The meaning of arguments", "- Undoing", "- A disk quota on a workspace", "- Truth about a taken-over bridge"} {
+		if !strings.Contains(not, s) {
+			t.Errorf("it promises, or keeps silent of: %s", s)
+		}
+	}
+	who := column(section(t, doc, "## Who attacks, and what each may do at most"))
+	missing(t, "who attacks", []string{"a model and its runtime", "another local user", "a person with `person_bind", "a host", "a tool server, its package, its author",
+		"whatever lies in a workspace", "a taken-over bridge", "a taken-over authority"}, who)
+}
+
+// The index leads to every page.
+func TestTheIndexNamesEveryPage(t *testing.T) {
+	index := page(t, "docs/README.md")
+	for _, name := range pages(t) {
+		if base, ok := strings.CutPrefix(name, "docs/"); ok && base != "README.md" && !strings.Contains(index, "("+base+")") {
+			t.Errorf("docs/README.md does not lead to %s", base)
+		}
+	}
 }

@@ -22,13 +22,14 @@ var mayImport = map[string][]string{
 	"ids":     {},
 	"refusal": {},
 	"item":    {},
+	"near":    {},
 
 	"refusal/gen": {},
 
 	"policy/class":  {},
 	"policy":        {"policy/class"},
 	"policy/access": {"policy", "policy/class"},
-	"profiles":      {"policy", "policy/class", "jail/spec"},
+	"profiles":      {"policy", "policy/class", "jail/spec", "supervisor/owned"},
 
 	"jail/spec":     {},
 	"jail/cgroup":   {"jail/spec"},
@@ -45,33 +46,39 @@ var mayImport = map[string][]string{
 	"bridge/upstream": {"bridge/mcp", "bridge/stream"},
 	"bridge":          {"bridge/wire", "bridge/mcp", "bridge/pace", "bridge/stream", "bridge/upstream"},
 
-	"supervisor/order":    {},
-	"supervisor/token":    {},
-	"supervisor/api":      {},
-	"supervisor/peer":     {},
-	"supervisor/sink":     {},
-	"supervisor/store":    {},
-	"supervisor/audit":    {},
-	"supervisor/client":   {"supervisor/api"},
-	"supervisor/launch":   {"supervisor/order", "supervisor/api", "supervisor/peer", "supervisor/audit", "policy", "policy/access", "jail", "jail/spec", "policy/class", "profiles"},
-	"supervisor/activity": {"supervisor/store", "policy", "policy/class"},
-	"supervisor/registry": {"supervisor/store", "supervisor/order", "supervisor/token", "policy", "policy/access", "policy/class", "profiles"},
-	"supervisor/gate":     {"policy", "policy/access", "policy/class", "bridge/wire", "supervisor/activity", "supervisor/store", "supervisor/peer", "supervisor/registry", "supervisor/token"},
-	"supervisor/workers":  {"supervisor/order", "supervisor/gate", "supervisor/peer", "bridge/pace", "bridge/wire"},
-	"supervisor/control":  {"supervisor/api", "supervisor/order", "supervisor/gate", "supervisor/workers", "supervisor/registry", "supervisor/activity", "supervisor/store", "supervisor/peer", "supervisor/token", "policy", "policy/access", "policy/class"},
+	"supervisor/order":      {},
+	"supervisor/token":      {},
+	"supervisor/pairing":    {},
+	"supervisor/api":        {},
+	"supervisor/peer":       {},
+	"supervisor/owned":      {},
+	"supervisor/sink":       {},
+	"supervisor/store":      {},
+	"supervisor/audit":      {},
+	"supervisor/artifact":   {},
+	"supervisor/client":     {"supervisor/api"},
+	"supervisor/config":     {"supervisor/order"},
+	"supervisor/config/gen": {"supervisor/config"},
+	"supervisor/launch":     {"supervisor/order", "supervisor/api", "supervisor/peer", "supervisor/owned", "supervisor/audit", "policy", "policy/access", "jail", "jail/spec", "policy/class", "profiles"},
+	"supervisor/activity":   {"supervisor/store", "policy", "policy/class"},
+	"supervisor/registry":   {"supervisor/store", "supervisor/order", "supervisor/token", "policy", "policy/access", "policy/class", "profiles"},
+	"supervisor/gate":       {"policy", "policy/access", "policy/class", "bridge/wire", "supervisor/activity", "supervisor/artifact", "supervisor/store", "supervisor/peer", "supervisor/registry", "supervisor/token"},
+	"supervisor/workers":    {"supervisor/artifact", "supervisor/order", "supervisor/gate", "supervisor/peer", "bridge/pace", "bridge/wire"},
+	"supervisor/control":    {"supervisor/artifact", "supervisor/api", "supervisor/order", "supervisor/gate", "supervisor/workers", "supervisor/registry", "supervisor/activity", "supervisor/store", "supervisor/peer", "supervisor/token", "supervisor/pairing", "policy", "policy/access", "policy/class"},
 
-	"cmd/posternd":          {"supervisor/sink", "supervisor/launch", "supervisor/audit", "supervisor/order", "supervisor/api", "profiles"},
-	"cmd/postern-authority": {"supervisor/sink", "supervisor/audit", "supervisor/control", "supervisor/gate", "supervisor/workers", "supervisor/registry", "supervisor/activity", "supervisor/store", "supervisor/peer", "supervisor/token", "supervisor/order", "supervisor/api", "policy", "policy/access", "policy/class", "profiles"},
+	"cmd/posternd":          {"supervisor/sink", "supervisor/launch", "supervisor/audit", "supervisor/order", "supervisor/api", "supervisor/config", "supervisor/owned", "profiles"},
+	"cmd/postern-authority": {"supervisor/artifact", "supervisor/sink", "supervisor/audit", "supervisor/control", "supervisor/gate", "supervisor/workers", "supervisor/registry", "supervisor/activity", "supervisor/store", "supervisor/peer", "supervisor/token", "supervisor/order", "supervisor/api", "policy", "policy/access", "policy/class", "profiles"},
 	"cmd/postern-bridge":    {"bridge"},
 	"cmd/postern-jail":      {"jail/stage", "jail/spec"},
-	"cmd/postern":           {"supervisor/client", "supervisor/api", "policy/class", "profiles"},
+	"cmd/postern-metrics":   {"supervisor/client", "supervisor/api"},
+	"cmd/postern":           {"supervisor/client", "supervisor/api", "supervisor/config", "supervisor/order", "policy/class", "profiles"},
 }
 
 // everyones packages are pure tables that any package may import.
-var everyones = []string{"ids", "refusal", "item"}
+var everyones = []string{"ids", "refusal", "item", "near"}
 
 // pure packages decide from their arguments alone.
-var pure = []string{"ids", "refusal", "item", "policy", "policy/class", "policy/access", "jail/spec", "bridge/wire", "bridge/mcp", "supervisor/order", "supervisor/token", "supervisor/api"}
+var pure = []string{"ids", "refusal", "item", "near", "supervisor/config", "policy", "policy/class", "policy/access", "jail/spec", "bridge/wire", "bridge/mcp", "supervisor/order", "supervisor/token", "supervisor/pairing", "supervisor/api"}
 
 // effects are the packages through which a pure package could reach the machine.
 var effects = []string{"os", "os/exec", "os/signal", "os/user", "net", "net/http", "syscall", "unsafe", "log", "log/slog", "golang.org/x/sys/unix"}
@@ -83,15 +90,17 @@ var outside = map[string][]string{
 	"github.com/containerd/cgroups/v3":       {"jail/cgroup"},
 	"github.com/opencontainers/runc":         {"integration/oracle"},
 	"github.com/opencontainers/cgroups":      {"integration/oracle"},
+	"github.com/anishathalye/porcupine":      {"integration/linear"},
 	"github.com/mark3labs/mcp-go":            {"integration/*"},
 	"github.com/modelcontextprotocol/go-sdk": {"integration/*"},
 	"github.com/go-json-experiment/json":     {"bridge/mcp", "bridge/wire", "supervisor/order", "supervisor/api", "jail/spec", "supervisor/audit", "supervisor/workers", "supervisor/launch", "supervisor/registry", "supervisor/activity", "supervisor/control", "cmd/postern", "integration/*"}, // strict, wherever a peer's or a file's JSON is read
 	"github.com/hashicorp/go-hclog":          {"cmd/*", "supervisor/launch", "supervisor/gate", "supervisor/workers", "supervisor/control"},
 	"github.com/ncruces/go-sqlite3":          {"supervisor/store"},
+	"github.com/prometheus/client_golang":    {"cmd/postern-metrics"},
 	"github.com/spf13/cobra":                 {"cmd/postern"},
 	"github.com/spf13/pflag":                 {"cmd/postern"},
-	"github.com/goccy/go-yaml":               {"profiles", "policy/access", "cmd/posternd"},
-	"github.com/coreos/go-systemd":           {"cmd/*"},
+	"github.com/goccy/go-yaml":               {"profiles", "policy/access", "supervisor/config"},
+	"github.com/coreos/go-systemd":           {"cmd/posternd"},
 	"golang.org/x/sync":                      {"bridge/*", "supervisor/*", "jail/*", "cmd/*", "integration/*"},
 	"golang.org/x/sys":                       {"bridge/*", "supervisor/*", "jail/*", "profiles", "cmd/*", "integration/*"},
 }

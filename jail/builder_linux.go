@@ -17,7 +17,7 @@ func document(r Request) spec.Document {
 		UID: r.UID, GID: r.GID, Argv: r.Argv, Env: r.Env, Dir: r.Dir, Fork: r.Profile.Fork,
 		Binds: r.Profile.Binds, Links: r.Profile.Links,
 		Devices: r.Profile.Devices, Proc: r.Profile.Proc, Loopback: r.Profile.Loopback,
-		Limits: r.Limits, ABI: r.Profile.Landlock.ABI, Rules: r.rules(),
+		Limits: r.Limits, ABI: r.Profile.Landlock.ABI, Rules: r.rules(), SecretEnv: r.SecretEnv,
 	}
 	if r.Workspace != nil && !r.Workspace.ReadOnly {
 		d.Protect = r.Workspace.Protect
@@ -103,7 +103,7 @@ func (b *builder) files(r Request, document, failure *os.File) ([]*os.File, erro
 	for _, m := range []struct {
 		file *os.File
 		to   *int
-	}{{b.workspace, &b.doc.WorkspaceFD}, {b.pkg, &b.doc.PackageFD}, {b.program, &b.doc.ProgramFD}} {
+	}{{b.workspace, &b.doc.WorkspaceFD}, {b.pkg, &b.doc.PackageFD}, {b.program, &b.doc.ProgramFD}, {r.Secret, &b.doc.SecretFD}} {
 		if m.file != nil {
 			*m.to = len(files)
 			files = append(files, m.file)
@@ -111,7 +111,13 @@ func (b *builder) files(r Request, document, failure *os.File) ([]*os.File, erro
 	}
 	b.doc.ExtraFDs = []int{}
 	for _, f := range r.Extra {
-		b.doc.ExtraFDs = append(b.doc.ExtraFDs, len(files))
+		// One that is missing takes a place all the same: so each source lies above its
+		// goal, which the step of this name relies on. A nil file is closed.
+		number := 0
+		if f != nil {
+			number = len(files)
+		}
+		b.doc.ExtraFDs = append(b.doc.ExtraFDs, number)
 		files = append(files, f)
 	}
 	return files, nil

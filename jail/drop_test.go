@@ -148,7 +148,7 @@ func TestLimitsHold(t *testing.T) {
 	r.Limits = spec.Limits{Nofile: 64, FsizeBytes: 32 << 20, TmpBytes: 1 << 20, TmpInodes: 100}
 	said := answers(t, l, r)
 	expect(t, said, map[string]string{
-		"rlimit=4": "0 0", "rlimit=1": "33554432 33554432",
+		"rlimit=4": "1 1", "rlimit=1": "33554432 33554432",
 		"fill=/tmp": "1048576 ENOSPC", "remove=/tmp/fill": "OPEN",
 	})
 	var opened int

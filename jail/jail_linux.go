@@ -64,6 +64,11 @@ type Config struct {
 	Cgroup string
 }
 
+// UnitGroup is the group to give Config where a service manager started this process: it
+// lies below the unit's own group, which must be delegated. The process itself may be
+// moved into a leaf of that. It is "" where no service manager could delegate one.
+func UnitGroup() (string, error) { return cgroup.Unit() }
+
 // Launcher starts jails. It is safe for concurrent use.
 type Launcher struct {
 	init string

@@ -38,8 +38,13 @@ type Request struct {
 	Workspace *Workspace
 	// Stdin, Stdout and Stderr are the program's; nil is /dev/null.
 	Stdin, Stdout, Stderr *os.File
-	// Extra become descriptors 3, 4, … of the program.
+	// Extra become descriptors 3, 4, … of the program; where one is nil, the program has
+	// none of that number. The last one is not nil.
 	Extra []*os.File
+	// Secret is a file whose content, 1 to spec.MaxSecret bytes without a NUL, becomes the
+	// value of the variable SecretEnv. It is read in the jail; nil for none.
+	Secret    *os.File
+	SecretEnv string
 	// Limits are within the profile's; zero fields are the profile's.
 	Limits spec.Limits
 }
@@ -101,8 +106,10 @@ func (r Request) check() (Request, error) {
 		return r, fmt.Errorf("argv %q: the program is a clean absolute path", r.Argv)
 	case len(r.Extra) > MaxExtra:
 		return r, fmt.Errorf("%d extra descriptors: at most %d", len(r.Extra), MaxExtra)
-	case slices.Contains(r.Extra, nil):
-		return r, fmt.Errorf("an extra descriptor is missing")
+	case len(r.Extra) > 0 && r.Extra[len(r.Extra)-1] == nil:
+		return r, fmt.Errorf("the last extra descriptor is missing")
+	case (r.Secret != nil) != (r.SecretEnv != ""), r.SecretEnv != "" && !spec.ValidEnvName(r.SecretEnv):
+		return r, fmt.Errorf("secret: want a file and the name of a variable, or neither")
 	case r.Profile.Workspace != (r.Workspace != nil):
 		return r, fmt.Errorf("profile %q has workspace: %t, the request has one: %t", r.Profile.Name, r.Profile.Workspace, r.Workspace != nil)
 	}
@@ -136,6 +143,9 @@ func (r Request) check() (Request, error) {
 		return r, err
 	}
 	r.Env, err = environment(r.Profile.Env, r.Env)
+	if r.SecretEnv != "" && slices.ContainsFunc(r.Env, func(e string) bool { return strings.HasPrefix(e, r.SecretEnv+"=") }) {
+		return r, fmt.Errorf("environment: %q is the secret's and is named twice", r.SecretEnv)
+	}
 	return r, err
 }
 

@@ -188,6 +188,8 @@ func connection(f *Facts) refusal.Code {
 		return ""
 	case ConnectionDisabled:
 		return refusal.ConnectionDisabled
+	case ConnectionOrphaned:
+		return refusal.ServerDeleted
 	}
 	return refusal.ToolUnknown
 }

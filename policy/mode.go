@@ -101,19 +101,20 @@ func (m Modes) Within(mode string, f Floor) bool {
 // Answer says whether a task's mode includes the tool of a server, for a principal of
 // that floor. An unknown mode is undecided.
 func (m Modes) Answer(mode string, f Floor, server, tool string, classes class.Set) Answer {
-	if !m.Known(mode) {
+	widest := m.list(f.Mode)
+	p := widest
+	if mode != ModeAuto && mode != f.Mode {
+		p = m.list(mode)
+	}
+	switch {
+	case p == nil && mode != ModeAuto:
 		return Undecided
-	}
-	if !m.Within(mode, f) {
+	case widest == nil, p != widest && !p.Within(widest):
 		return RefusedWider
-	}
-	if mode == ModeAuto {
-		mode = f.Mode
-	}
-	if classes.Has(class.ProcessExecute) && !f.Execute {
+	case classes.Has(class.ProcessExecute) && !f.Execute:
 		return Refused
 	}
-	return m.list(mode).Answer(server, tool, classes)
+	return p.Answer(server, tool, classes)
 }
 
 // KnownProfile tells whether a project may be given the execution profile.

@@ -70,6 +70,7 @@ const (
 	NoConnection Connection = iota
 	ConnectionEnabled
 	ConnectionDisabled
+	ConnectionOrphaned // the registration of its server is deleted
 )
 
 // Pin compares the tool's pinned definition with the one its grant was given for.

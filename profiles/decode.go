@@ -140,6 +140,10 @@ func (d *decoder) decode(raw []byte) spec.Profile {
 			"pages":         {d.integer(&p.MCP.Pages), false},
 			"session_calls": {d.integer(&p.MCP.SessionCalls), false},
 			"queue":         {d.bytes(&p.MCP.Queue), false},
+			"items":         {d.integer(&p.MCP.Items), false},
+			"definition":    {d.bytes(&p.MCP.Definition), false},
+			"line_wait":     {d.duration(&p.MCP.LineWait), false},
+			"definitions":   {d.bytes(&p.MCP.Definitions), false},
 		}), false},
 	})
 	return p

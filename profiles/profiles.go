@@ -25,9 +25,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"postern/jail/spec"
+	"postern/supervisor/owned"
 )
 
 // Bounds of a directory of profiles.
@@ -74,12 +74,9 @@ func Load(dirs ...string) (map[string]spec.Profile, error) {
 	}
 	var mistakes []error
 	for _, dir := range dirs {
-		entries, err := os.ReadDir(dir)
+		entries, err := readDir(dir)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
-		}
-		if err == nil {
-			err = owned(dir)
 		}
 		if err != nil {
 			mistakes = append(mistakes, err)
@@ -94,7 +91,7 @@ func Load(dirs ...string) (map[string]spec.Profile, error) {
 				continue
 			}
 			file := filepath.Join(dir, e.Name())
-			raw, err := read(file)
+			raw, err := owned.Read(file, MaxFile)
 			if err == nil {
 				err = add(all, file, raw)
 			}
@@ -107,6 +104,18 @@ func Load(dirs ...string) (map[string]spec.Profile, error) {
 		return nil, errors.Join(mistakes...)
 	}
 	return all, nil
+}
+
+// readDir lists a directory in which only root can put a profile, sorted by name.
+func readDir(dir string) ([]fs.DirEntry, error) {
+	f, err := owned.Dir(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	entries, err := f.ReadDir(-1)
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	return entries, err
 }
 
 // Check decodes one file that need not be installed yet, nor root's, and returns
@@ -173,46 +182,4 @@ func Names(all map[string]spec.Profile) []string {
 	}
 	slices.Sort(names)
 	return names
-}
-
-// read returns the content of a file that only root can have written. The
-// owner is asked of the descriptor that is read, not of the path.
-func read(file string) ([]byte, error) {
-	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if err := trusted(file, info); err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: not a regular file", file)
-	}
-	raw, err := io.ReadAll(io.LimitReader(f, MaxFile+1))
-	if err != nil {
-		return nil, err
-	}
-	return raw, nil
-}
-
-// owned refuses a directory in which somebody else could put a profile.
-func owned(dir string) error {
-	info, err := os.Stat(dir)
-	if err != nil {
-		return err
-	}
-	return trusted(dir, info)
-}
-
-func trusted(name string, info fs.FileInfo) error {
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || st.Uid != 0 || info.Mode().Perm()&0o022 != 0 {
-		return fmt.Errorf("%s: must be root's and writable by nobody else", name)
-	}
-	return nil
 }

@@ -141,6 +141,7 @@ func TestProfiles3_AFileOfSomebodyElseIsNotRead(t *testing.T) {
 		"directory of another":   func() error { return os.Chown(dir, 1000, 0) },
 		"directory open to all":  func() error { return os.Chmod(dir, 0o777) },
 		"a link to root's file":  func() error { return errors.Join(os.Rename(file, dir+"/x"), os.Symlink(dir+"/x", file)) },
+		"a file of two names":    func() error { return os.Link(file, filepath.Join(filepath.Dir(dir), "second")) },
 		"not a regular file":     func() error { return errors.Join(os.Remove(file), os.Mkdir(file, 0o755)) },
 		"another name than ours": func() error { return os.Rename(file, filepath.Join(dir, "other.yaml")) },
 	} {
@@ -150,7 +151,7 @@ func TestProfiles3_AFileOfSomebodyElseIsNotRead(t *testing.T) {
 		if _, err := Load(dir); err == nil {
 			t.Errorf("%s: read", name)
 		}
-		if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o755), os.WriteFile(file, []byte(small), 0o644)); err != nil {
+		if err := errors.Join(os.RemoveAll(dir), os.RemoveAll(filepath.Join(filepath.Dir(dir), "second")), os.Mkdir(dir, 0o755), os.WriteFile(file, []byte(small), 0o644)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -12,6 +12,8 @@ import (
 
 	yaml "github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
+
+	"postern/near"
 )
 
 // decoder walks the tree of one file and gathers mistakes. It walks by hand
@@ -19,8 +21,9 @@ import (
 type decoder struct {
 	file     string
 	mistakes []Mistake
-	lines    map[string]int // line of each key seen, by its full name
-	unread   bool           // nothing of the file could be understood
+	lines    map[string]int                     // line of each key seen, by its full name
+	unread   bool                               // nothing of the file could be understood
+	visit    func(section string, known fields) // where not nil, is told what each section takes
 }
 
 // take decodes one node, which was found under the full name key.
@@ -105,11 +108,14 @@ func (d *decoder) each(n ast.Node, key string, f func(name string, value ast.Nod
 
 // mapping decodes n by known, and reports unknown and missing keys.
 func (d *decoder) mapping(n ast.Node, key string, known fields) {
+	if d.visit != nil {
+		d.visit(near.Section(key), known)
+	}
 	seen := map[string]bool{}
 	d.each(n, key, func(name string, value ast.Node, full string) {
 		f, ok := known[name]
 		if !ok {
-			d.bad(line(value), full, "is not a key here")
+			d.bad(line(value), full, "%s", sections.Key(near.Section(key), name))
 			return
 		}
 		seen[name] = true

@@ -18,6 +18,9 @@ var advice = map[Code]string{
 	DuplicateID: "A request or a subscription with the same id has no answer yet. Use a new id for each request.",
 	TooLarge: "A line is longer than 16 MiB, nested deeper than 512, or has more than 64 members where few belong; or, " +
 		"on a control socket, longer than 1 MiB. Send less; ask for a shorter page.",
+	LineUnfinished: "A message of more than 64 KiB that stops on its way holds memory which others need. Within 30 seconds, " +
+		"or what `sessions.line_wait_seconds` says, it must have ended or grown by 256 KiB. The rest of it is passed " +
+		"over, and the session goes on. Send a message when it is whole.",
 	NotInitialized: "Tools were asked for before `initialize`. Send it first, or speak the revision of the protocol that has " +
 		"no handshake.",
 	UnknownMethod: "Kept for surfaces that refuse a method by the table. Over MCP, a method that is not offered is answered " +
@@ -61,15 +64,19 @@ var advice = map[Code]string{
 	ProjectDeleted: "The project is gone for good, and so is its id. Its records can still be read by root.",
 	ProjectReplaced: "At the project's path is another directory than the one that was registered: it was removed and made " +
 		"again, moved, restored from a backup, or is a link now. What was granted to the old one does not pass to " +
-		"the newcomer. Put the original back, or delete the project and register the directory as a new one.",
+		"the newcomer by itself. Put the original back; or root looks at the new one and says that it is the project's: " +
+		"`postern project move`.",
 	WorkspaceOverlap: "The directory is, contains or lies in another project's workspace, or one of Postern's own directories. " +
 		"Choose another.",
 	WorkspaceRefused: "The directory cannot be a workspace: it does not belong to a uid of the owner's account, it is a link, " +
 		"or its file system cannot map ids, has no file handles or keeps no birth times. The detail says which.",
 	ServerUnknown:     "There is no registration by this name, or it was deleted.",
 	ConnectionUnknown: "The project has no connection by this id. A runtime sees only that the tool is unknown.",
-	ConnectionDisabled: "The connection was switched off, or the server's registration deleted. `postern connection enable` " +
-		"(root) switches it on again; its grants are as they were.",
+	ConnectionDisabled: "The connection was switched off. `postern connection enable` (root) switches it on again; its grants " +
+		"are as they were.",
+	ServerDeleted: "The connection is to a registration that is gone for good. One that was made again under the same label " +
+		"is another server, and inherits nothing: `postern connection add` and `postern connection grant` (root) let the " +
+		"project use it. The old names stay the old server's, so its tools are served as LABEL.TOOL.",
 	ServerRevisionChanged: "What would run is not what was accepted: command, package, profile, classes, tiers or scope have " +
 		"changed. Look at the catalogue, then `postern connection accept` (root). Until then no tool of it is " +
 		"callable.",
@@ -81,8 +88,9 @@ var advice = map[Code]string{
 		"newest probe or in what the running server says. Look at it and grant it again.",
 	ToolQuarantined: "The server's definition of this tool is malformed, so nobody can say what is granted. The reason stands " +
 		"beside the tool in `postern server show`. The server's other tools are not affected.",
-	CredentialMissing: "The server was registered as needing a credential, and there is none. This version keeps no credentials: " +
-		"register a server that needs none.",
+	CredentialMissing: "The server was registered as needing a credential, and this project has none that can be handed over: none is " +
+		"assigned, it was revoked, or its file is not root's alone. The server was not started. `postern credential list` (root) " +
+		"says which and why; `postern credential add` and `postern credential rotate` mend it.",
 	ModeRefused: "The task's mode leaves this tool out. A task keeps its mode; another mode is another task.",
 	ModeUnknown: "The modes are `search`, `code`, `auto` and those that `access.yaml` declares. Without `--mode` a task gets the " +
 		"widest one of its principal.",
@@ -90,13 +98,17 @@ var advice = map[Code]string{
 		"server may not start programs: it could only fail. Register the server under a profile with `fork`.",
 	AccessRefused: "The access policy holds the tool back from whoever the task acts for, in any mode. `postern explain` shows the " +
 		"line that decides; `postern access` changes it.",
-	PrincipalRefused: "`access.yaml` does not admit it. A task without `--principal` acts for its own account, and then only for the " +
-		"project's owner, unless the file declares channel `local`. `postern access show` lists whom it admits.",
+	PrincipalRefused: "`access.yaml` does not admit it. A person who connects, and a task without `--principal`, act for their own account: " +
+		"without a file, and until it declares channel `local`, that is admitted only where it owns the project. A member is " +
+		"admitted by `postern access set local NAME LEVEL` (root), and then owners by `postern access set local NAME --owner`. " +
+		"`postern access show` lists whom it admits.",
 	PrincipalBlocked: "Somebody blocked it in `access.yaml`; it beats whatever else the file says of that identity.",
 	AccessUnavailable: "`access.yaml`, or the one entry that decides this, has a mistake, or posternd cannot read the file. `postern access " +
 		"show` names the file, the line and the key. Mended, it decides at once; nothing is restarted.",
 	AccessChange: "Nothing was written. The detail says why: somebody the file does not name, a level for an owner, `full` for whom " +
 		"nobody knows, or a part of the file that is written in a form that is edited by hand. `--dry-run` shows what a change would do.",
+	PairingRefused: "It was mistyped, was used, is over, is another channel's, or was ended by five wrong ones; which of them is not told. " +
+		"Root makes another: `postern access pair CHANNEL`.",
 	ModeFloor: "A principal has a widest mode, and this task's is wider; `postern access show` lists it. Make a task with a mode within " +
 		"it, or leave `--mode` out.",
 	ApprovalRequired: "The call's tier is `destructive`: marked so, claimed so by the server, or concluded from its classes. " +
@@ -129,14 +141,21 @@ var advice = map[Code]string{
 		"devices; more than 200,000 files or 2 GiB. The detail says which.",
 	LimitCalls: "64 requests of one session, 256 calls of one connection, or 32 MiB of waiting calls are in flight. Wait " +
 		"for some to end.",
-	LimitStarts: "The bridge or the tool server ended again and again, and is started again after a pause that grows to a " +
-		"minute. `postern ps` has the last error.",
+	LimitStarts: "The bridge or the tool server did not start, or ended by itself a second time without having lived for 30 seconds. " +
+		"The first call after a pause starts it again; the pause is a second or two, and doubles each time up to a minute. " +
+		"`postern ps` has the last error.",
 	Busy: "Something that is bounded is in use, or did not answer in time: too many projects or tasks, a file " +
 		"system that hangs, an instance that is still ending, a list that changed meanwhile. Nothing was done, " +
 		"unless the answer itself says that this is unknown. Try again.",
+	FactsFull: "What the authority is told of all accounts, projects, registrations with their revisions, and hosts has a " +
+		"bound of 64 MiB, less what is kept free for ending them and for the access policy. Nothing was changed. Ids are " +
+		"never used again, so deleting makes no room; shorter declarations of classes and tiers do (`postern server " +
+		"update`), and revisions beyond the newest 64 of a server are forgotten.",
 	StoreUnavailable: "The disk is full or the file is locked. What cannot be recorded is not done. Reading goes on; calls go " +
 		"on as soon as records can be written.",
-	ServerUnavailable: "The tool server could not be started, did not complete its handshake in time, or could not be probed. " +
+	ServerUnavailable: "The tool server could not be started, did not complete its handshake in time, could not be probed, or " +
+		"said that its tools changed and does not list them, so that nothing can be compared with what was " +
+		"accepted; its list is asked for again for a minute. " +
 		"The log of posternd and `postern ps` say why; `postern server probe` tries again.",
 	ServerExited: "The tool server, or the bridge, ended in the middle of the call. It is recorded as `unknown` and not " +
 		"repeated. Find out what it did before you call again.",
@@ -153,7 +172,10 @@ var advice = map[Code]string{
 	CallRevoked: "The call had been admitted and sent before somebody revoked the tool, disabled the connection, ended the " +
 		"task or suspended the account. Its server was asked to stop. What it did stands: look before you repeat " +
 		"anything.",
-	Draining:    "Postern is ending and takes nothing new. Try again when it is back.",
+	Draining: "Postern is ending and takes nothing new. Try again when it is back.",
+	ReadOnly: "An operator has switched on read-only mode (`postern readonly on`). Calls, sessions, tasks and lists go on, and " +
+		"what protects does: revoking, disabling, suspending, ending a task, blocking an identity, revoking a credential. " +
+		"Everything else that would change who may do what, or what runs where, waits for `postern readonly off`.",
 	Unreachable: "Nobody serves the socket. Is posternd running, and is `--run-dir` its directory?",
 	LayerMissing: "The host lacks something that no jail goes without. `postern doctor`, as root, says which layer and what " +
 		"helps.",

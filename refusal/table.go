@@ -9,6 +9,7 @@ const (
 	IdentityInRequest Code = "identity_in_request"
 	DuplicateID       Code = "duplicate_id"
 	TooLarge          Code = "too_large"
+	LineUnfinished    Code = "line_unfinished"
 	NotInitialized    Code = "not_initialized"
 	UnknownMethod     Code = "unknown_method"
 
@@ -44,6 +45,7 @@ const (
 	ServerUnknown         Code = "server_unknown"
 	ConnectionUnknown     Code = "connection_unknown"
 	ConnectionDisabled    Code = "connection_disabled"
+	ServerDeleted         Code = "server_deleted"
 	ServerRevisionChanged Code = "server_revision_changed"
 	ToolUnknown           Code = "tool_unknown"
 	ToolNotGranted        Code = "tool_not_granted"
@@ -61,6 +63,7 @@ const (
 	PrincipalBlocked  Code = "principal_blocked"
 	AccessUnavailable Code = "access_unavailable"
 	AccessChange      Code = "access_change_refused"
+	PairingRefused    Code = "pairing_refused"
 	ApprovalRequired  Code = "approval_required"
 	AccessAndMode     Code = "access_and_mode_refused"
 	CeilingChanged    Code = "ceiling_changed"
@@ -79,6 +82,7 @@ const (
 	LimitCalls        Code = "limit_calls"
 	LimitStarts       Code = "limit_starts"
 	Busy              Code = "busy"
+	FactsFull         Code = "facts_full"
 	StoreUnavailable  Code = "store_unavailable"
 	ServerUnavailable Code = "server_unavailable"
 	ServerExited      Code = "server_exited"
@@ -89,6 +93,7 @@ const (
 	CallCancelled     Code = "call_cancelled"
 	CallRevoked       Code = "call_revoked"
 	Draining          Code = "draining"
+	ReadOnly          Code = "read_only"
 	Unreachable       Code = "supervisor_unreachable"
 	LayerMissing      Code = "layer_missing"
 )
@@ -103,10 +108,11 @@ var rows = []Row{
 	{IdentityInRequest, 400, ExitRefused, InvalidRequest, "The request carries identity members; identity comes from the connection alone."},
 	{DuplicateID, 400, ExitRefused, InvalidRequest, "A request with this id is still in flight on this session."},
 	{TooLarge, 413, ExitRefused, InvalidRequest, "The message is larger than the limit."},
+	{LineUnfinished, 408, ExitRefused, InvalidRequest, "The message was begun and did not come to its end in time."},
 	{NotInitialized, 400, ExitRefused, InvalidRequest, "The session is not initialized yet."},
 	{UnknownMethod, 404, ExitRefused, InvalidRequest, "This method is not offered here."},
 
-	{NotPermitted, 403, ExitNotAllowed, ServerError, "You may not do this; widening what a project may do needs root."},
+	{NotPermitted, 403, ExitNotAllowed, ServerError, "You may not do this; it needs root, or a part in the project that your user does not have."},
 	{PeerGone, 403, ExitNotAllowed, ServerError, "The process that connected is gone."},
 	{PeerRefused, 403, ExitNotAllowed, ServerError, "This user may not connect here."},
 	{AccountUnknown, 403, ExitNotAllowed, ServerError, "No account belongs to this user."},
@@ -129,12 +135,13 @@ var rows = []Row{
 
 	{ProjectUnknown, 404, ExitRefused, ServerError, "There is no such project."},
 	{ProjectDeleted, 410, ExitRefused, Result, "The project is deleted."},
-	{ProjectReplaced, 409, ExitRefused, Result, "The project's directory is not the one that was registered; register the new one as a new project."},
+	{ProjectReplaced, 409, ExitRefused, Result, "The project's directory is not the one that was registered; root gives it another, or registers a new project."},
 	{WorkspaceOverlap, 409, ExitRefused, Result, "The workspace overlaps another project's or Postern's own directories."},
 	{WorkspaceRefused, 409, ExitRefused, Result, "The workspace cannot be used."},
 	{ServerUnknown, 404, ExitRefused, ServerError, "There is no such server."},
 	{ConnectionUnknown, 404, ExitRefused, InvalidParams, "Unknown tool."},
 	{ConnectionDisabled, 403, ExitRefused, Result, "The connection to this server is disabled."},
+	{ServerDeleted, 410, ExitRefused, Result, "The registration of this server is deleted."},
 	{ServerRevisionChanged, 409, ExitRefused, Result, "The server's registration has changed; the new revision must be accepted first."},
 	{ToolUnknown, 404, ExitRefused, InvalidParams, "Unknown tool."},
 	{ToolNotGranted, 403, ExitRefused, Result, "This tool is not granted to this project."},
@@ -151,6 +158,7 @@ var rows = []Row{
 	{PrincipalBlocked, 403, ExitRefused, Result, "The access policy blocks this principal."},
 	{AccessUnavailable, 503, ExitRefused, Result, "The access policy cannot be read where it decides this; whom it governs is refused until it can."},
 	{AccessChange, 400, ExitRefused, ServerError, "The access policy is not changed so."},
+	{PairingRefused, 403, ExitRefused, ServerError, "This pairing code is not valid here."},
 	{ApprovalRequired, 403, ExitRefused, Result, "This tool is destructive and needs an approval."},
 	{AccessAndMode, 403, ExitRefused, Result, "Neither the access policy nor the task's mode allows this tool."},
 	{CeilingChanged, 409, ExitRefused, ServerError, "The access policy now allows more than this session was opened for; connect again."},
@@ -168,8 +176,9 @@ var rows = []Row{
 	{LimitCalls, 429, ExitTryAgain, Result, "Too many calls are in flight."},
 	{LimitStarts, 429, ExitTryAgain, Result, "The server was started too often; it is retried after a pause."},
 	{Busy, 503, ExitTryAgain, Result, "Postern is busy; try again."},
+	{FactsFull, 507, ExitRefused, Result, "There is no room for more accounts, projects and registrations."},
 	{StoreUnavailable, 503, ExitTryAgain, Result, "It could not be recorded, so it was not done."},
-	{ServerUnavailable, 503, ExitTryAgain, Result, "The tool server could not be started."},
+	{ServerUnavailable, 503, ExitTryAgain, Result, "The tool server could not be started, or does not list its tools."},
 	{ServerExited, 502, ExitFailed, Result, "The tool server ended during the call; whether the call had an effect is unknown."},
 	{ServerForbidden, 502, ExitFailed, Result, "The tool server made a system call that no jail allows, and was ended; whether the call had an effect is unknown."},
 	{ServerMemory, 502, ExitFailed, Result, "The tool server reached its memory limit, and was ended; whether the call had an effect is unknown."},
@@ -178,6 +187,7 @@ var rows = []Row{
 	{CallCancelled, 499, ExitFailed, Result, "The call was cancelled."},
 	{CallRevoked, 403, ExitFailed, Result, "What allowed this call was taken back while it ran; whether it had an effect is unknown."},
 	{Draining, 503, ExitTryAgain, ServerError, "Postern is draining and takes no new work."},
+	{ReadOnly, 503, ExitRefused, ServerError, "Postern is read-only: nothing is given, registered or changed until an operator ends that."},
 	{Unreachable, 503, ExitUnreachable, ServerError, "The supervisor cannot be reached."},
 	{LayerMissing, 503, ExitFailed, Result, "This host cannot build the jail; see postern doctor."},
 }

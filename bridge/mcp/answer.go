@@ -121,25 +121,7 @@ func (a *Answer) Blocks() int {
 	if raw.Kind() != '[' {
 		return 0
 	}
-	n, deep, inString := 0, 0, false
-	for i := 0; i < len(raw); i++ {
-		switch c := raw[i]; {
-		case inString:
-			if c == '\\' {
-				i++
-			} else if c == '"' {
-				inString = false
-			}
-		case c == '"':
-			inString = true
-		case c == '{' || c == '[':
-			if deep++; deep == 2 {
-				n++
-			}
-		case c == '}' || c == ']':
-			deep--
-		}
-	}
+	n, _ := opened(raw, 2, len(raw))
 	return n
 }
 

@@ -3,6 +3,7 @@ package mcp
 import (
 	"bytes"
 	"encoding/json"
+	"net/url"
 	"os"
 	"strings"
 	"testing"
@@ -40,7 +41,7 @@ func FuzzCatalogue(f *testing.F) {
 		if err != nil {
 			return
 		}
-		good, bad := CheckTools(page.Items)
+		good, bad := CheckTools(page.Items, 0)
 		if len(good)+len(bad) != len(page.Items) {
 			t.Fatalf("%q: %d good and %d bad of %d", line, len(good), len(bad), len(page.Items))
 		}
@@ -57,6 +58,26 @@ func FuzzCatalogue(f *testing.F) {
 			if other.Name != d.Name { // a parser that folds names sees another tool
 				t.Fatalf("%q: %q is %q to another parser", line, d.Name, other.Name)
 			}
+		}
+	})
+}
+
+// A path that is read out of a URI is the one that others read there.
+func FuzzFilePath(f *testing.F) {
+	for _, uri := range []string{"file:///workspace/a%20b", "FILE:/a", "file://localhost/a", "file://host/a", "file:///a?b#c", "file:///%", "file:a", "file:////a"} {
+		f.Add(uri)
+	}
+	f.Fuzz(func(t *testing.T, uri string) {
+		path, ok := FilePath(uri)
+		if !ok {
+			return
+		}
+		u, err := url.Parse(uri)
+		if err != nil {
+			return // such as one with a control character, which whoever uses the path refuses
+		}
+		if !strings.EqualFold(u.Scheme, "file") || u.Host != "" && !strings.EqualFold(u.Host, "localhost") || u.RawQuery != "" || u.Fragment != "" || u.Path != path || path == "" || path[0] != '/' {
+			t.Fatalf("%q: %q, and another reads %+v", uri, path, u)
 		}
 	})
 }

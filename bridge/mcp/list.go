@@ -3,6 +3,8 @@ package mcp
 import (
 	"encoding/base64"
 	"errors"
+	"strconv"
+	"strings"
 
 	"postern/item"
 	"postern/refusal"
@@ -62,22 +64,23 @@ func CursorFault() *Fault {
 }
 
 // ListResult builds one page of a list's result. The cursor holds the last name of the
-// page before, so it survives a list that changed and carries no authority.
+// page before and where that stood, so it survives a list that changed, also where that
+// very name is gone, and carries no authority.
 func (p Peer) ListResult(l List, all []Served, cursor Value) (Value, error) {
 	from := 0
 	if cursor != nil {
 		s, f := text(cursor, "cursor")
-		last, err := base64.RawURLEncoding.DecodeString(s)
-		if f != nil || err != nil {
+		raw, err := base64.RawURLEncoding.DecodeString(s)
+		where, last, ok := strings.Cut(string(raw), " ")
+		at, aterr := strconv.Atoi(where)
+		if f != nil || err != nil || aterr != nil || !ok || at < 0 {
 			return nil, ErrCursor
 		}
+		from = min(at, len(all)) // what came next has moved up
 		for i := range all {
-			if all[i].Name == string(last) {
+			if all[i].Name == last {
 				from = i + 1
 			}
-		}
-		if from == 0 {
-			return nil, ErrCursor
 		}
 	}
 	j := &joiner{}
@@ -98,7 +101,7 @@ func (p Peer) ListResult(l List, all []Served, cursor Value) (Value, error) {
 	j.comma = true
 	if from < len(all) {
 		j.name("nextCursor")
-		j.dst = quote(j.dst, base64.RawURLEncoding.EncodeToString([]byte(all[from-1].Name)))
+		j.dst = quote(j.dst, base64.RawURLEncoding.EncodeToString([]byte(strconv.Itoa(from-1)+" "+all[from-1].Name)))
 	}
 	if p.Modern {
 		j.raw("resultType", []byte(`"complete"`))

@@ -78,14 +78,14 @@ func fault(code int, why refusal.Code, format string, args ...any) *Fault {
 	return &Fault{Code: code, Refusal: why, Reason: fmt.Sprintf(format, args...)}
 }
 
-// TooLong is the fault of a line longer than MaxLine, which is never kept.
-func TooLong() *Fault {
-	return fault(CodeInvalidRequest, refusal.TooLarge, "a line may have %d bytes", MaxLine)
+// TooLong is the fault of a line longer than most bytes, which is never kept.
+func TooLong(most int) *Fault {
+	return fault(CodeInvalidRequest, refusal.TooLarge, "a line may have %d bytes", most)
 }
 
 // Parser parses the lines of one runtime. The zero value is ready.
 type Parser struct {
-	Depth int // of nested values in an answer, where it is less than MaxDepth; 0 for none
+	Depth int // of nested values, where it is less than MaxDepth; 0 for none
 
 	dec jsontext.Decoder
 	buf bytes.Buffer
@@ -95,12 +95,12 @@ type Parser struct {
 // line, and the message aliases it.
 func (p *Parser) Parse(line []byte) (*Message, *Fault) {
 	if len(line) > MaxLine {
-		return nil, TooLong()
+		return nil, TooLong(MaxLine)
 	}
 	// Inside a JSON string a raw carriage return is an error, so each one left
 	// after this loop would have been white space: mcp-2.
 	spaces(line)
-	if f := depth(line, MaxDepth); f != nil {
+	if f := depth(line, p.most()); f != nil {
 		return nil, f
 	}
 	m, f := p.parse(line)
@@ -128,26 +128,53 @@ func spaces(line []byte) {
 // depth refuses nesting before any recursive parser sees it. On text that is not
 // JSON its count means nothing, and the parser refuses that text anyway.
 func depth(line []byte, most int) *Fault {
-	n, inString := 0, false
-	for i := 0; i < len(line); i++ {
-		switch c := line[i]; {
-		case inString:
-			if c == '\\' {
-				i++
-			} else if c == '"' {
-				inString = false
-			}
-		case c == '"':
-			inString = true
-		case c == '{' || c == '[':
-			if n++; n > most {
-				return fault(CodeInvalidRequest, refusal.TooLarge, "values may be nested %d deep", most)
-			}
-		case c == '}' || c == ']':
-			n--
-		}
+	if _, within := opened(line, 0, most); !within {
+		return fault(CodeInvalidRequest, refusal.TooLarge, "values may be nested %d deep", most)
 	}
 	return nil
+}
+
+// opened counts the objects and arrays that open at a level of nesting, where 1 is the
+// outermost, and says false where any lies deeper than most. Brackets in strings are text.
+func opened(text []byte, level, most int) (count int, within bool) {
+	deep := 0
+	for i := 0; i < len(text); i++ {
+		switch text[i] {
+		case '"':
+			i = closing(text, i+1)
+		case '{', '[':
+			if deep++; deep > most {
+				return count, false
+			}
+			if deep == level {
+				count++
+			}
+		case '}', ']':
+			deep--
+		}
+	}
+	return count, true
+}
+
+// closing returns where the string ends whose text begins at i, len(text) where it does
+// not. Most of a large message is text, so it is not looked at byte by byte. Each quote
+// is looked for once: a text of nothing but escapes costs no more than another.
+func closing(text []byte, i int) int {
+	for quote := -1; i < len(text); {
+		if quote < i {
+			n := bytes.IndexByte(text[i:], '"')
+			if n < 0 {
+				return len(text)
+			}
+			quote = i + n
+		}
+		n := bytes.IndexByte(text[i:quote], '\\')
+		if n < 0 {
+			return quote
+		}
+		i += n + 2
+	}
+	return len(text)
 }
 
 // noID marks a fault whose message has no id that could be trusted.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -300,7 +301,7 @@ func TestMCP5_C092_OneMalformedToolIsKeptOutAlone(t *testing.T) {
 		Value(`{"name":"` + strings.Repeat("n", MaxToolName+1) + `","inputSchema":{"type":"object"}}`),
 		Value(`{"name":"` + strings.Repeat("n", MaxToolName) + `","inputSchema":{"type":"object"},"annotations":{"category":"x","readOnlyHint":false}}`),
 	}
-	good, bad := CheckTools(raw)
+	good, bad := CheckTools(raw, 0)
 	if len(good) != 2 || good[0].Name != "good" || len(bad) != len(raw)-2 {
 		t.Errorf("kept %v, quarantined %v", good, bad)
 	}
@@ -484,5 +485,50 @@ func BenchmarkParseAndRebuild(b *testing.B) {
 			b.Fatal(f)
 		}
 		_ = Peer{}.AppendCall(make([]byte, 0, 256), 1, m, MethodToolsCall, Subject{Member: "name", Name: "echo"}, Extra{})
+	}
+}
+
+// A walk through the pages of a list that changes meanwhile goes on: behind the last name
+// of the page before, or, where that is gone, with what has moved to its place.
+func TestListResult_ACursorSurvivesTheEndOfItsName(t *testing.T) {
+	var all []Served
+	for i := range 2*MaxPageTools + 10 {
+		name := fmt.Sprintf("t%04d", i)
+		all = append(all, Served{Name: name, Definition: Value(`{"name":"` + name + `"}`)})
+	}
+	page := func(all []Served, cursor Value) (first string, n int, next Value, err error) {
+		raw, err := Peer{}.ListResult(Tools, all, cursor)
+		if err != nil {
+			return "", 0, nil, err
+		}
+		members, _ := Members(raw)
+		names := strings.Split(string(Find(members, "tools")), `"name":"`)
+		return names[1][:5], len(names) - 1, Find(members, "nextCursor"), nil
+	}
+	_, n, next, err := page(all, nil)
+	if err != nil || n != MaxPageTools || next == nil {
+		t.Fatalf("%d tools, %s, %v", n, next, err)
+	}
+	for _, row := range []struct {
+		says string
+		all  []Served
+		want string
+	}{
+		{"the same list", all, "t0500"},
+		{"the last of the page is gone", slices.Delete(slices.Clone(all), MaxPageTools-1, MaxPageTools), "t0500"},
+		{"the first of the next is gone", slices.Delete(slices.Clone(all), MaxPageTools, MaxPageTools+1), "t0501"},
+		{"one is new at the front", slices.Insert(slices.Clone(all), 0, Served{Name: "a0000", Definition: Value(`{"name":"a0000"}`)}), "t0500"},
+	} {
+		if first, n, _, err := page(row.all, next); first != row.want || n != MaxPageTools || err != nil {
+			t.Errorf("%s: %d tools from %s, %v; want them from %s", row.says, n, first, err, row.want)
+		}
+	}
+	if raw, err := (Peer{}).ListResult(Tools, all[:10], next); err != nil || !strings.Contains(string(raw), `"tools":[]`) || strings.Contains(string(raw), "nextCursor") {
+		t.Errorf("a list that became shorter: %s, %v", raw, err)
+	}
+	for _, bad := range []string{`7`, `""`, `"%%"`, `"dDA0OTk"`, `"LTEgdA"`, `"eCB0"`} { // t0499, -1 t, x t
+		if _, err := (Peer{}).ListResult(Tools, all, Value(bad)); err != ErrCursor {
+			t.Errorf("the cursor %s: %v", bad, err)
+		}
 	}
 }

@@ -70,13 +70,16 @@ type Quarantined struct {
 
 // CheckTools divides what a server listed. Of tools that share a name none is kept:
 // a call goes by name, and could mean either.
-func CheckTools(raw []Value) (good []Definition, bad []Quarantined) {
-	return checkAll(raw, CheckTool)
+//
+// A definition has at most so many bytes, where that is less than MaxToolBytes; 0 for
+// none.
+func CheckTools(raw []Value, most int) (good []Definition, bad []Quarantined) {
+	return checkAll(raw, most, CheckTool)
 }
 
 // CheckPrompts is CheckTools for prompts; what is kept out is named by its item's key.
-func CheckPrompts(raw []Value) (good []Definition, bad []Quarantined) {
-	good, bad = checkAll(raw, CheckPrompt)
+func CheckPrompts(raw []Value, most int) (good []Definition, bad []Quarantined) {
+	good, bad = checkAll(raw, most, CheckPrompt)
 	for i := range bad {
 		if bad[i].Name != "" {
 			bad[i].Name = item.Prompt.Key(bad[i].Name)
@@ -85,12 +88,15 @@ func CheckPrompts(raw []Value) (good []Definition, bad []Quarantined) {
 	return good, bad
 }
 
-func checkAll(raw []Value, check func(Value) (string, error)) (good []Definition, bad []Quarantined) {
+func checkAll(raw []Value, most int, check func(Value) (string, error)) (good []Definition, bad []Quarantined) {
 	count := map[string]int{}
 	names := make([]string, len(raw))
 	errs := make([]error, len(raw))
 	for i, r := range raw {
 		names[i], errs[i] = check(r)
+		if errs[i] == nil && most > 0 && len(r) > most {
+			errs[i] = tooBig(len(r), most)
+		}
 		if names[i] != "" {
 			count[names[i]]++
 		}
@@ -106,6 +112,10 @@ func checkAll(raw []Value, check func(Value) (string, error)) (good []Definition
 		good = append(good, Definition{names[i], r})
 	}
 	return good, bad
+}
+
+func tooBig(size, most int) error {
+	return fmt.Errorf("the definition has %d bytes, more than %d", size, most)
 }
 
 // CheckTool returns the tool's name and why its definition is not acceptable.
@@ -140,7 +150,7 @@ func checkDefinition(raw Value, known []string) (string, []Member, error) {
 		return "", nil, fmt.Errorf("the name is not 1 to %d of A-Z a-z 0-9 _ . / -", MaxToolName)
 	}
 	if len(raw) > MaxToolBytes {
-		return name, nil, fmt.Errorf("the definition has %d bytes, more than %d", len(raw), MaxToolBytes)
+		return name, nil, tooBig(len(raw), MaxToolBytes)
 	}
 	if !raw.IsValid() { // strict: no repeated names, whole UTF-8
 		return name, nil, errors.New("the definition repeats a member or is not UTF-8")

@@ -16,7 +16,7 @@ func TestStream4_InputsShareABudget(t *testing.T) {
 	budget := NewBudget(1 << 20)
 	long := strings.Repeat("x", 900<<10)
 	greedyR, greedyW := pipe(t)
-	greedy := NewInput(greedyR, -1, -1, 4<<20, nil, budget)
+	greedy := NewInput(greedyR, -1, -1, 4<<20, 0, nil, budget)
 	ended := make(chan error, 1)
 	full := make(chan struct{})
 	go func() {
@@ -31,7 +31,7 @@ func TestStream4_InputsShareABudget(t *testing.T) {
 	<-full
 
 	r, w := pipe(t)
-	in := NewInput(r, -1, -1, 4<<20, nil, budget)
+	in := NewInput(r, -1, -1, 4<<20, 0, nil, budget)
 	go pour(w, long+"\nshort\n")
 	if _, err := in.Next(); !errors.Is(err, ErrCrowded) {
 		t.Fatalf("a long line beside a greedy one: %v", err)

@@ -13,6 +13,9 @@ const MaxQueued = 20 << 20
 const (
 	atomicWrite = 4 << 10 // PIPE_BUF: a pipe that polls writable takes this much at once
 	recheckMs   = 500     // how soon a stuck writer without a lifeline sees Close
+
+	maxGathered      = 16 << 10 // bytes that are gathered; what would be more is written at once
+	maxGatheredLines = 64       // the same in lines, far below what the kernel takes in one call
 )
 
 // Errors of Send.
@@ -33,7 +36,7 @@ type Output struct {
 	budget   *Budget
 
 	mu       sync.Mutex
-	queue    [][]byte // the first may be partly written
+	queue    [][]byte // the first may be partly written; gathered, or drained
 	partly   bool
 	queued   int
 	charged  int // bytes of the queue that the budget knows of
@@ -64,12 +67,84 @@ func (o *Output) chargeLocked(n int) bool {
 // it looks at cannot change between a line and its successor.
 func (o *Output) Send(line []byte, still func() bool) error { return o.send(line, still, false) }
 
+// SendIdly is Send for what can be missed: it takes no more than half of what may wait, and
+// leaves the rest to what cannot.
+func (o *Output) SendIdly(line []byte, still func() bool) error {
+	room := func() bool { return o.queued+len(line) <= o.most/2 && (still == nil || still()) }
+	return o.send(line, room, false)
+}
+
 // SendFirst is Send, ahead of all lines that have not begun.
 func (o *Output) SendFirst(line []byte) error { return o.send(line, nil, true) }
+
+// Gather is Send, but a short line may wait for the next one or for Flush, which is the
+// caller's duty before it waits for anything: then one call of the kernel writes several.
+func (o *Output) Gather(line []byte) error {
+	o.mu.Lock()
+	if o.err == nil && !o.draining && !o.noNowait && len(o.queue) < maxGatheredLines && o.queued+len(line) <= maxGathered {
+		o.queue, o.queued = append(o.queue, line), o.queued+len(line)
+		o.mu.Unlock()
+		return nil
+	}
+	o.mu.Unlock()
+	return o.send(line, nil, false)
+}
+
+// Flush writes what was gathered, or leaves it to be drained.
+func (o *Output) Flush() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.flushLocked()
+	return o.err
+}
+
+func (o *Output) flushLocked() {
+	for len(o.queue) > 0 && !o.draining && o.err == nil {
+		n, err := o.nowait(o.queue...)
+		switch {
+		case n > 0:
+			o.wroteLocked(n)
+		case err == unix.EAGAIN:
+			o.drainLocked()
+		case isUnable(err):
+			o.noNowait = true
+			o.drainLocked()
+		default:
+			o.err = err
+			o.queue, o.queued, o.partly = nil, 0, false
+		}
+	}
+}
+
+// wroteLocked takes n bytes off the queue.
+func (o *Output) wroteLocked(n int) {
+	o.queued -= n
+	o.partly = false
+	for i, line := range o.queue {
+		if n < len(line) {
+			o.queue = o.queue[i:]
+			o.queue[0], o.partly = line[n:], n > 0
+			return
+		}
+		n -= len(line)
+	}
+	clear(o.queue)
+	o.queue = o.queue[:0]
+}
+
+// drainLocked has somebody wait for the descriptor, who is not the caller.
+func (o *Output) drainLocked() {
+	if !o.draining {
+		o.draining = true
+		o.idle.Add(1)
+		go o.drain()
+	}
+}
 
 func (o *Output) send(line []byte, still func() bool, first bool) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.flushLocked()
 	if o.err != nil {
 		return o.err
 	}
@@ -84,7 +159,7 @@ func (o *Output) send(line []byte, still func() bool, first bool) error {
 	rest := line
 	if len(o.queue) == 0 && !o.noNowait {
 		n, err := o.nowait(line)
-		if err == unix.EOPNOTSUPP || err == unix.ENOSYS || err == unix.EPERM {
+		if isUnable(err) {
 			o.noNowait, err = true, nil
 		}
 		if err != nil && err != unix.EAGAIN {
@@ -113,19 +188,15 @@ func (o *Output) send(line []byte, still func() bool, first bool) error {
 	default:
 		o.queue = append(o.queue, rest)
 	}
-	if !o.draining {
-		o.draining = true
-		o.idle.Add(1)
-		go o.drain()
-	}
+	o.drainLocked()
 	return nil
 }
 
-// Idle tells whether nothing waits to be written.
+// Idle tells whether nothing waits for the other side to read.
 func (o *Output) Idle() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return len(o.queue) == 0 && o.err == nil
+	return !o.draining && o.err == nil
 }
 
 // Withdraw removes a line that was sent and has not begun to be written.
@@ -149,6 +220,9 @@ func (o *Output) Close() {
 	o.mu.Lock()
 	if o.err == nil {
 		o.err = ErrClosed
+	}
+	if !o.draining {
+		o.queue, o.queued, o.partly = nil, 0, false
 	}
 	o.mu.Unlock()
 	o.idle.Wait()
@@ -232,19 +306,24 @@ func (o *Output) writable() error {
 
 func (o *Output) write(line []byte) (int, error) {
 	n, err := o.nowait(line)
-	if err == unix.EOPNOTSUPP || err == unix.ENOSYS || err == unix.EPERM {
+	if isUnable(err) {
 		n, err = unix.Write(o.fd, line[:min(len(line), atomicWrite)])
 	}
 	return max(n, 0), err
 }
 
+// isUnable tells that the file knows no RWF_NOWAIT.
+func isUnable(err error) bool {
+	return err == unix.EOPNOTSUPP || err == unix.ENOSYS || err == unix.EPERM
+}
+
 // nowait writes what fits and never sleeps, although the descriptor is blocking.
-func (o *Output) nowait(line []byte) (n int, err error) {
+func (o *Output) nowait(lines ...[]byte) (n int, err error) {
 	for {
 		if o.socket {
-			n, err = unix.SendmsgN(o.fd, line, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+			n, err = unix.SendmsgBuffers(o.fd, lines, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 		} else {
-			n, err = unix.Pwritev2(o.fd, [][]byte{line}, -1, unix.RWF_NOWAIT)
+			n, err = unix.Pwritev2(o.fd, lines, -1, unix.RWF_NOWAIT)
 		}
 		if err != unix.EINTR {
 			return max(n, 0), err

@@ -52,7 +52,7 @@ func TestStream1_ALongLineIsSkippedAndTheNextIsRead(t *testing.T) {
 			writeAll(t, w, []byte("before\n"+line+"\nafter\n"))
 			shut(w)
 		}()
-		in := NewInput(r, -1, -1, most, nil, nil)
+		in := NewInput(r, -1, -1, most, 0, nil, nil)
 		if got, err := in.Next(); string(got) != "before" || err != nil {
 			t.Fatalf("%d: %q %v", n, got, err)
 		}
@@ -81,6 +81,38 @@ func TestStream1_ALongLineIsSkippedAndTheNextIsRead(t *testing.T) {
 	}
 }
 
+// What is skipped of one line is bounded too: below and at the bound the next line is
+// read, above it the input has ended.
+func TestStream1_ALineWithoutAnEndEndsTheInput(t *testing.T) {
+	chunk := bytes.Repeat([]byte("x"), 1<<20)
+	for _, over := range []int{-1, 0, 1} {
+		r, w := pipe(t)
+		wrote := make(chan struct{})
+		go func() {
+			defer close(wrote)
+			for range MaxSkipped/len(chunk) - 1 {
+				writeAll(t, w, chunk)
+			}
+			writeAll(t, w, bytes.Repeat([]byte("x"), len(chunk)+over))
+			if over <= 0 {
+				writeAll(t, w, []byte("\nafter\n"))
+			}
+			shut(w)
+		}()
+		in := NewInput(r, -1, -1, 100_000, 0, nil, nil)
+		_, err := in.Next()
+		if over > 0 {
+			if err != ErrEndless {
+				t.Errorf("%d bytes over the bound: %v", over, err)
+			}
+		} else if line, next := in.Next(); err != ErrTooLong || string(line) != "after" || next != nil {
+			t.Errorf("%d bytes: %v, then %q, %v", over, err, line, next)
+		}
+		<-wrote
+		shut(r)
+	}
+}
+
 func TestStream1_LinesAreCutTheSameHoweverTheyArrive(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		lines := rapid.SliceOfN(rapid.SliceOfN(rapid.ByteRange('a', 'z'), 0, 9000), 1, 6).Draw(rt, "lines")
@@ -99,7 +131,7 @@ func TestStream1_LinesAreCutTheSameHoweverTheyArrive(t *testing.T) {
 			}
 			writeAll(t, w, all[at:])
 		}()
-		in := NewInput(r, -1, -1, 8000, nil, nil)
+		in := NewInput(r, -1, -1, 8000, 0, nil, nil)
 		for i, want := range lines {
 			got, err := in.Next()
 			if len(want) > 8000 {
@@ -133,7 +165,7 @@ func TestInput_TheLifelineAndTheReaderEndTheWait(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		in := NewInput(r, pair[0], out, 100, nil, nil)
+		in := NewInput(r, pair[0], out, 100, 0, nil, nil)
 		got := make(chan error)
 		go func() {
 			_, err := in.Next()
@@ -193,7 +225,7 @@ func TestStream3_LinesAreWholeAndInOrder(t *testing.T) {
 			}
 		})
 	}
-	in := NewInput(r, -1, -1, 1<<20, nil, nil)
+	in := NewInput(r, -1, -1, 1<<20, 0, nil, nil)
 	next := [senders]int{}
 	for range senders * each {
 		line, err := in.Next()
@@ -267,7 +299,7 @@ func TestWithdraw_OnlyWhatHasNotBegun(t *testing.T) {
 	if err := o.SendFirst([]byte("urgent\n")); err != nil {
 		t.Fatal(err)
 	}
-	in := NewInput(r, -1, -1, 2<<20, nil, nil)
+	in := NewInput(r, -1, -1, 2<<20, 0, nil, nil)
 	for _, want := range []string{string(big[:len(big)-1]), "urgent", "third"} {
 		if got, err := in.Next(); string(got) != want || err != nil {
 			t.Fatalf("got %d bytes %.10q, %v; want %.10q", len(got), got, err, want)
@@ -290,7 +322,7 @@ func TestSend_TheConditionIsAskedBeforeEachLine(t *testing.T) {
 	if err := o.Send([]byte("c\n"), nil); err != nil {
 		t.Error(err)
 	}
-	in := NewInput(r, -1, -1, 100, nil, nil)
+	in := NewInput(r, -1, -1, 100, 0, nil, nil)
 	for _, want := range []string{"a", "c"} {
 		if got, _ := in.Next(); string(got) != want {
 			t.Errorf("got %q, want %q", got, want)
@@ -322,7 +354,7 @@ func TestOutput_AFifoThatKnowsNoNowait(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	in := NewInput(r, -1, -1, 1<<20, nil, nil)
+	in := NewInput(r, -1, -1, 1<<20, 0, nil, nil)
 	for _, want := range []string{"one", long, "three"} {
 		if got, err := in.Next(); string(got) != want || err != nil {
 			t.Fatalf("got %d bytes, %v; want %.10q", len(got), err, want)

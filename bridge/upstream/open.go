@@ -17,7 +17,7 @@ type Listing struct {
 	Quarantined []mcp.Quarantined
 }
 
-// MaxListBytes bounds all definitions of one server together.
+// MaxListBytes bounds all definitions of one of a server's lists together.
 const MaxListBytes = 8 << 20
 
 // exchange is one request of ours; its answer outlives the reader's buffer.
@@ -274,7 +274,7 @@ func (s *Server) List(deadline time.Time) (Listing, error) {
 		return Listing{}, err
 	}
 	var out Listing
-	out.Tools, out.Quarantined = mcp.CheckTools(tools)
+	out.Tools, out.Quarantined = mcp.CheckTools(tools, s.cfg.Bounds.Definition)
 	if !s.offers.Prompts {
 		return out, nil
 	}
@@ -284,7 +284,7 @@ func (s *Server) List(deadline time.Time) (Listing, error) {
 		return out, nil
 	}
 	var bad []mcp.Quarantined
-	out.Prompts, bad = mcp.CheckPrompts(prompts)
+	out.Prompts, bad = mcp.CheckPrompts(prompts, s.cfg.Bounds.Definition)
 	out.Quarantined = append(out.Quarantined, bad...)
 	return out, nil
 }
@@ -296,6 +296,7 @@ func (s *Server) Elements(deadline time.Time, l mcp.List) ([]mcp.Value, error) {
 	seen := map[string]bool{}
 	size, cursor := 0, ""
 	pages := or(s.cfg.Bounds.Pages, mcp.MaxPages)
+	items, most := min(or(s.cfg.Bounds.Items, mcp.MaxTools), mcp.MaxTools), min(or(s.cfg.Bounds.Definitions, MaxListBytes), MaxListBytes)
 	for range pages {
 		a, err := s.Ask(deadline, l.Method, mcp.Cursor(cursor))
 		if err != nil {
@@ -309,8 +310,8 @@ func (s *Server) Elements(deadline time.Time, l mcp.List) ([]mcp.Value, error) {
 			size += len(t)
 		}
 		all = append(all, page.Items...)
-		if len(all) > mcp.MaxTools || size > MaxListBytes {
-			return nil, fmt.Errorf("%s: more than %d %s or %d bytes", l.Method, mcp.MaxTools, l.Member, MaxListBytes)
+		if len(all) > items || size > most {
+			return nil, fmt.Errorf("%s: more than %d %s or %d bytes", l.Method, items, l.Member, most)
 		}
 		if page.Next == "" {
 			return all, nil

@@ -15,6 +15,7 @@ type ring struct {
 	most int
 	mu   sync.Mutex
 	last []byte
+	past uint64 // bytes that were forgotten before last
 }
 
 func (r *ring) fill(fd int) {
@@ -32,15 +33,16 @@ func (r *ring) fill(fd int) {
 		r.last = append(r.last, buf[:n]...)
 		if over := len(r.last) - r.most; over > 0 {
 			r.last = append(r.last[:0], r.last[over:]...)
+			r.past += uint64(over)
 		}
 		r.mu.Unlock()
 	}
 }
 
-func (r *ring) bytes() []byte {
+func (r *ring) bytes() (last []byte, past uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return append([]byte(nil), r.last...)
+	return append([]byte(nil), r.last...), r.past
 }
 
 func closeFD(fd int) { _ = unix.Close(fd) }

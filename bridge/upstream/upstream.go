@@ -18,9 +18,9 @@ package upstream
 
 import (
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"postern/bridge/mcp"
 	"postern/bridge/stream"
@@ -64,12 +64,18 @@ type Config struct {
 	Asked                 func(*mcp.Answer) (bool, string) // the server asks the user; tells whether it will be answered by Reply, or why not; must not wait; may be nil
 	Skipped               func()                           // one of Counts has risen; must not wait; may be nil
 	Ended                 func()                           // no call can be made any more; told before the calls in flight are ended; may be nil
+	Handled               func()                           // every whole line that has come was handled, and the next is waited for; must not wait; may be nil
+	Quiet                 func()                           // no line has come for QuietAfter since the last, or none will; must not wait; may be nil
 	Bounds                Bounds
 	Lines                 *stream.Budget // for its long lines, with other servers; may be nil
 }
 
-// Bounds are those of one server; 0 is the bound named beside it, and Line, Depth
-// and Queue only narrow it.
+// QuietAfter is how long a server says nothing before Quiet. It is longer than a caller
+// of one call after the other takes, and short for whoever reads the records.
+const QuietAfter = 5 * time.Millisecond
+
+// Bounds are those of one server; 0 is the bound named beside it, and all but Blocks,
+// Stderr, Pages and LineWait only narrow it.
 type Bounds struct {
 	Line   int // mcp.MaxLine
 	Depth  int // mcp.MaxDepth
@@ -77,6 +83,12 @@ type Bounds struct {
 	Stderr int // MaxStderr
 	Pages  int // mcp.MaxPages
 	Queue  int // stream.MaxQueued
+
+	Items       int // mcp.MaxTools, of one list
+	Definition  int // mcp.MaxToolBytes
+	Definitions int // MaxListBytes, of one list
+
+	LineWait time.Duration // stream.LineWait
 }
 
 // or returns the bound, or what holds without one.
@@ -119,15 +131,19 @@ type flight struct {
 
 // New wraps the pipes of a server that is already running. It reads nothing yet.
 func New(cfg Config) *Server {
-	return &Server{
+	s := &Server{
 		cfg:     cfg,
 		peer:    mcp.Peer{Version: cfg.Version},
-		in:      stream.NewInput(cfg.Stdout, -1, -1, min(or(cfg.Bounds.Line, mcp.MaxLine), mcp.MaxLine), nil, cfg.Lines),
+		in:      stream.NewInput(cfg.Stdout, -1, -1, min(or(cfg.Bounds.Line, mcp.MaxLine), mcp.MaxLine), cfg.Bounds.LineWait, nil, cfg.Lines),
 		stderr:  ring{most: or(cfg.Bounds.Stderr, MaxStderr)},
 		out:     stream.NewOutput(cfg.Stdin, -1, min(or(cfg.Bounds.Queue, stream.MaxQueued), stream.MaxQueued), nil), // what calls hold is bounded by who makes them
 		pending: map[int64]flight{},
 		lost:    map[int64]Call{},
 	}
+	if cfg.Quiet != nil {
+		s.in.OnQuiet(QuietAfter, cfg.Quiet)
+	}
+	return s
 }
 
 // Run reads the server's lines until it ends, then ends every call in flight. It
@@ -140,6 +156,9 @@ func (s *Server) Run() error {
 	err := s.read()
 	s.in.Release()
 	s.Abandon()
+	if s.cfg.Quiet != nil {
+		s.cfg.Quiet()
+	}
 	closeFD(s.cfg.Stdout)
 	stderr.Wait()
 	return err
@@ -175,8 +194,9 @@ func (s *Server) Close() {
 // Peer is what the server speaks. It is fixed once Open returned.
 func (s *Server) Peer() mcp.Peer { return s.peer }
 
-// Stderr returns the last bytes that the server wrote to its stderr.
-func (s *Server) Stderr() []byte { return s.stderr.bytes() }
+// Stderr returns the last bytes that the server wrote to its stderr, and how many it had
+// written before them.
+func (s *Server) Stderr() (last []byte, past uint64) { return s.stderr.bytes() }
 
 // Counts returns what was dropped so far.
 func (s *Server) Counts() Counts {
@@ -188,6 +208,23 @@ func (s *Server) NextID() int64 { return s.next.Add(1) }
 
 // Call sends line, the request id, and reports to c. With an error nothing is reported.
 func (s *Server) Call(id int64, line []byte, c Call) error {
+	return s.call(id, line, c, func() error { return s.out.Send(line, nil) })
+}
+
+// Gather is Call, but the line may wait for the next Flush, which is the caller's duty.
+func (s *Server) Gather(id int64, line []byte, c Call) error {
+	return s.call(id, line, c, func() error { return s.out.Gather(line) })
+}
+
+// Flush sends what was gathered. With an error the server takes nothing any more.
+func (s *Server) Flush() error {
+	if err := s.out.Flush(); err != nil {
+		return ErrExited
+	}
+	return nil
+}
+
+func (s *Server) call(id int64, line []byte, c Call, send func() error) error {
 	s.mu.Lock()
 	if s.dead != nil {
 		s.mu.Unlock()
@@ -195,7 +232,7 @@ func (s *Server) Call(id int64, line []byte, c Call) error {
 	}
 	s.pending[id] = flight{call: c, line: line}
 	s.mu.Unlock()
-	if err := s.out.Send(line, nil); err != nil {
+	if err := send(); err != nil {
 		if s.Forget(id) {
 			if errors.Is(err, stream.ErrFull) {
 				return ErrBusy
@@ -298,129 +335,4 @@ func (s *Server) take(id int64) (Call, bool) {
 	f, ok := s.pending[id]
 	delete(s.pending, id)
 	return f.call, ok
-}
-
-func (s *Server) read() error {
-	p := mcp.Parser{Depth: s.cfg.Bounds.Depth}
-	blocks := or(s.cfg.Bounds.Blocks, mcp.MaxBlocks)
-	for {
-		line, err := s.in.Next()
-		if err == stream.ErrTooLong || err == stream.ErrCrowded {
-			s.skipped(&s.counts.tooLong)
-			head, tail := s.in.Edges()
-			s.fail(mcp.Answer{ID: mcp.OversizeID(head, tail)}, mcp.MaxLine, ErrTooLong)
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("read the server's output: %w", err)
-		}
-		a, err := p.ReadAnswer(line)
-		switch {
-		case err == mcp.ErrNoise:
-			s.skipped(&s.counts.noise)
-		case err != nil:
-			s.fail(*a, len(line), ErrAnswer)
-		case a.Kind == mcp.Response && a.Blocks() > blocks:
-			s.fail(*a, len(line), ErrTooLong)
-		case a.Kind == mcp.Response:
-			s.answer(a, len(line))
-		case a.Kind == mcp.Notification:
-			s.note(a)
-		default:
-			s.asked(a)
-		}
-	}
-}
-
-func (s *Server) answer(a *mcp.Answer, size int) {
-	if n, ok := a.Number(); ok {
-		if c, ok := s.take(n); ok {
-			c.Answer(a, size, nil)
-			return
-		}
-		s.mu.Lock()
-		delete(s.lost, n)
-		s.mu.Unlock()
-	}
-	s.skipped(&s.counts.unmatched)
-}
-
-// fail ends the call that a bad line belongs to. Where the line names none and only
-// one call is in flight, it was that one's.
-func (s *Server) fail(a mcp.Answer, size int, why error) {
-	n, ok := a.Number()
-	if !ok {
-		s.mu.Lock()
-		if len(s.pending) == 1 && a.ID == nil {
-			for n = range s.pending {
-				ok = true
-			}
-		}
-		s.mu.Unlock()
-	}
-	if ok {
-		if c, ok := s.take(n); ok {
-			c.Answer(nil, size, why)
-			return
-		}
-	}
-	s.skipped(&s.counts.unmatched)
-}
-
-func (s *Server) note(a *mcp.Answer) {
-	switch a.Method {
-	case mcp.NoteProgress:
-		token, members, ok := mcp.Progress(a.Params)
-		if !ok {
-			return
-		}
-		s.mu.Lock()
-		f, ok := s.pending[token]
-		s.mu.Unlock()
-		if ok {
-			f.call.Progress(members)
-			return
-		}
-		s.skipped(&s.counts.unmatched)
-	case mcp.NoteToolsChanged, mcp.NotePrompts:
-		if s.cfg.Changed != nil {
-			s.cfg.Changed()
-		}
-	case mcp.NoteAcknowledged:
-		n, uris, ok := mcp.Acknowledged(a.Params)
-		s.mu.Lock()
-		l, is := s.pending[n].call.(Listener)
-		if ok && is {
-			delete(s.pending, n)
-		}
-		s.mu.Unlock()
-		if ok && is {
-			l.Acknowledged(uris)
-		}
-	case mcp.NoteResources, mcp.NoteUpdated, mcp.NoteMessage:
-		if s.cfg.Note != nil {
-			s.cfg.Note(a)
-		}
-	}
-}
-
-// asked answers a request of the server. A server that floods requests and reads no
-// answers only loses answers.
-func (s *Server) asked(a *mcp.Answer) {
-	s.counts.requests.Add(1)
-	if !s.out.Idle() || len(a.ID) > mcp.MaxID {
-		return
-	}
-	line := mcp.AppendResponse(nil, a.ID, []byte("{}"))
-	switch {
-	case a.Method == mcp.MethodElicit && s.cfg.Asked != nil:
-		taken, why := s.cfg.Asked(a)
-		if taken {
-			return
-		}
-		line = mcp.AppendError(nil, a.ID, mcp.CodeMethodNotFound, why, nil)
-	case a.Method != mcp.MethodPing:
-		line = mcp.AppendError(nil, a.ID, mcp.CodeMethodNotFound, "not offered to tool servers", nil)
-	}
-	_ = s.out.Send(line, nil) // a failing output is seen by the next call
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -162,7 +163,7 @@ func TestUpstream3_TheEndEndsEveryCallAtOnce(t *testing.T) {
 	_ = p.errs.Close()
 	<-p.done
 	p.done <- nil
-	if got := p.s.Stderr(); len(got) != MaxStderr || !strings.HasSuffix(string(got), "the last words") {
+	if got, past := p.s.Stderr(); len(got) != MaxStderr || past == 0 || !strings.HasSuffix(string(got), "the last words") {
 		t.Errorf("%d bytes of stderr: …%s", len(got), got[max(0, len(got)-20):])
 	}
 }
@@ -303,15 +304,15 @@ func TestUpstream4_BoundsOfAProfile(t *testing.T) {
 	t.Run("stderr", func(t *testing.T) {
 		p := boundPeer(t, Bounds{Stderr: 2000})
 		fmt.Fprint(p.errs, "first", strings.Repeat("y", 1995))
-		for end := time.Now().Add(patience); len(p.s.Stderr()) < 2000 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(patience); len(last(p.s)) < 2000 && time.Now().Before(end); time.Sleep(time.Millisecond) {
 		}
-		if got := string(p.s.Stderr()); len(got) != 2000 || !strings.HasPrefix(got, "first") {
+		if got := string(last(p.s)); len(got) != 2000 || !strings.HasPrefix(got, "first") {
 			t.Errorf("%d bytes are kept at the bound", len(got))
 		}
 		fmt.Fprint(p.errs, "z")
-		for end := time.Now().Add(patience); !strings.HasSuffix(string(p.s.Stderr()), "z") && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(patience); !strings.HasSuffix(string(last(p.s)), "z") && time.Now().Before(end); time.Sleep(time.Millisecond) {
 		}
-		if got := string(p.s.Stderr()); len(got) != 2000 || !strings.HasPrefix(got, "irst") {
+		if got := string(last(p.s)); len(got) != 2000 || !strings.HasPrefix(got, "irst") {
 			t.Errorf("%d bytes are kept above it: %.10q", len(got), got)
 		}
 	})
@@ -340,6 +341,60 @@ func TestUpstream4_BoundsOfAProfile(t *testing.T) {
 		p.say(result, id, 7)
 		call.want(t, told(7))
 	})
+	definition := `{"name":"t%02d","inputSchema":{"type":"object"},"description":"%s"}`
+	least := len(fmt.Sprintf(definition, 0, ""))
+	for _, c := range []struct {
+		says   string
+		bounds Bounds
+		sizes  []int // of the definitions
+		kept   int   // -1 where the list is refused
+	}{
+		{"items below", Bounds{Items: 3}, []int{least, least}, 2},
+		{"items at", Bounds{Items: 3}, []int{least, least, least}, 3},
+		{"items above", Bounds{Items: 3}, []int{least, least, least, least}, -1},
+		{"definition below", Bounds{Definition: 1 << 10}, []int{1<<10 - 1, least}, 2},
+		{"definition at", Bounds{Definition: 1 << 10}, []int{1 << 10, least}, 2},
+		{"definition above", Bounds{Definition: 1 << 10}, []int{1<<10 + 1, least}, 1},
+		{"definitions below", Bounds{Definitions: 4 << 10}, []int{2 << 10, 2<<10 - 1}, 2},
+		{"definitions at", Bounds{Definitions: 4 << 10}, []int{2 << 10, 2 << 10}, 2},
+		{"definitions above", Bounds{Definitions: 4 << 10}, []int{2 << 10, 2<<10 + 1}, -1},
+		{"definitions, unset, below", Bounds{}, append(slices.Repeat([]int{256 << 10}, 31), 256<<10-1), 32},
+		{"definitions, unset, at", Bounds{}, slices.Repeat([]int{256 << 10}, 32), 32},
+		{"definitions, unset, above", Bounds{}, append(slices.Repeat([]int{256 << 10}, 31), 255<<10, 1<<10+1), -1},
+	} {
+		t.Run(c.says, func(t *testing.T) {
+			p := boundPeer(t, c.bounds)
+			type listed struct {
+				Listing
+				err error
+			}
+			done := make(chan listed, 1)
+			go func() {
+				l, err := p.s.List(time.Now().Add(patience))
+				done <- listed{l, err}
+			}()
+			if _, err := p.in.ReadString('\n'); err != nil {
+				t.Fatal(err)
+			}
+			var all []string
+			for i, n := range c.sizes {
+				all = append(all, fmt.Sprintf(definition, i, strings.Repeat("x", n-least)))
+			}
+			p.say(`{"jsonrpc":"2.0","id":1,"result":{"tools":[%s]}}`, strings.Join(all, ","))
+			got := <-done
+			switch {
+			case c.kept < 0:
+				if got.err == nil {
+					t.Errorf("%d tools are listed", len(got.Tools))
+				}
+			case got.err != nil || len(got.Tools) != c.kept || len(got.Quarantined) != len(c.sizes)-c.kept:
+				t.Errorf("%d kept, %d kept out, %v", len(got.Tools), len(got.Quarantined), got.err)
+			}
+			id, call := p.call()
+			p.say(result, id, 7)
+			call.want(t, told(7))
+		})
+	}
 	for pages := 1; pages <= 3; pages++ {
 		t.Run(fmt.Sprint(pages, " pages"), func(t *testing.T) {
 			p := boundPeer(t, Bounds{Pages: 2})
@@ -363,4 +418,44 @@ func TestUpstream4_BoundsOfAProfile(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestGather_CallsReachTheServerWithTheFlush(t *testing.T) {
+	p := newPeer(t)
+	var calls []*probe
+	for n := range 3 {
+		id, c := p.s.NextID(), newProbe()
+		if err := p.s.Gather(id, fmt.Appendf(nil, "call %d\n", n+1), c); err != nil {
+			t.Fatal(err)
+		}
+		calls = append(calls, c)
+	}
+	if !p.s.Cancel(2, "") {
+		t.Error("a gathered call could not be withdrawn")
+	}
+	if err := p.s.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	p.hears("call 1")
+	p.hears("call 3")
+	p.say(result, 1, 1)
+	calls[0].want(t, told(1))
+
+	// One that no longer reads, and still has its output open.
+	_ = p.stdin.Close()
+	id, c := p.s.NextID(), newProbe()
+	if err := p.s.Gather(id, []byte("late\n"), c); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.s.Flush(); err != ErrExited {
+		t.Errorf("flush to a server that does not read: %v", err)
+	}
+	if !p.s.Forget(id) || len(c.told) > 0 {
+		t.Error("whoever gathered it must end it, and can not")
+	}
+}
+
+func last(s *Server) []byte {
+	data, _ := s.Stderr()
+	return data
 }

@@ -48,6 +48,9 @@ func checkUp(m Up) error {
 		if m.Continues != "" {
 			err = errors.Join(err, id[ids.Call](string(m.Continues)))
 		}
+		if len(m.Args) > MaxArgs {
+			err = errors.Join(err, fmt.Errorf("arguments of %d bytes: %w", len(m.Args), errField))
+		}
 		if n, e := hex.DecodeString(m.Digest); e != nil || len(n) != 32 || m.Size < 0 {
 			err = errors.Join(err, fmt.Errorf("digest: %w", errField))
 		}
@@ -63,10 +66,25 @@ func checkUp(m Up) error {
 		if m.Size < 0 || m.Micros < 0 {
 			return fmt.Errorf("size or micros: %w", errField)
 		}
+		if m.Artifacts < 0 || m.Artifacts > MaxArtifacts+1 {
+			return fmt.Errorf("%d artifacts: %w", m.Artifacts, errField)
+		}
 		return errors.Join(id[ids.Call](string(m.Call)), code(m.Code))
+	case Piece:
+		return checkPiece(m)
 	case Skipped:
 		if m.Lines < 0 || m.Long < 0 || m.Unmatched < 0 {
 			return fmt.Errorf("a count: %w", errField)
+		}
+		return errors.Join(id[ids.Connection](string(m.Connection)), id[ids.Jail](string(m.Instance)))
+	case Stderr:
+		switch {
+		case len(m.Data) > MaxPart:
+			return fmt.Errorf("%d bytes of data: %w", len(m.Data), errField)
+		case m.Last && (m.Connection != "" || m.Instance != "" || len(m.Data) > 0):
+			return fmt.Errorf("the last piece: %w", errField)
+		case m.Last:
+			return nil
 		}
 		return errors.Join(id[ids.Connection](string(m.Connection)), id[ids.Jail](string(m.Instance)))
 	case SessionEnded:
@@ -108,4 +126,26 @@ func bounded(what, s string, most int) error {
 		return fmt.Errorf("%s has %d bytes, limit %d: %w", what, len(s), most, errField)
 	}
 	return nil
+}
+
+func checkPiece(m Piece) error {
+	if m.N < 0 || m.N > MaxArtifacts || m.Part < 0 || m.Part > MaxArtifact/MaxPart || m.Size < 0 || len(m.Data) > MaxPart {
+		return fmt.Errorf("part %d of artifact %d, %d of %d bytes: %w", m.Part, m.N, len(m.Data), m.Size, errField)
+	}
+	if m.Path != "" && (m.Part != 0 || !m.Last || m.Size != 0 || len(m.Data) > 0 || m.Why != "" || !FilePath(m.Path)) {
+		return fmt.Errorf("a file that is named: %w", errField)
+	}
+	switch m.Why {
+	case "":
+		if m.Size > MaxArtifact || m.N == MaxArtifacts || m.Part > 0 && (m.Size != 0 || m.Type != "" || m.Name != "") {
+			return fmt.Errorf("an artifact of %d bytes: %w", m.Size, errField)
+		}
+	case WhyLarge, WhyMany, WhyBusy, WhyInvalid, WhyURI:
+		if m.Part != 0 || !m.Last || len(m.Data) > 0 || (m.N == MaxArtifacts) != (m.Why == WhyMany) {
+			return fmt.Errorf("bytes that are not sent: %w", errField)
+		}
+	default:
+		return fmt.Errorf("reason %.16q: %w", m.Why, errField)
+	}
+	return errors.Join(id[ids.Call](string(m.Call)), bounded("type", m.Type, MaxType), bounded("name", m.Name, item.MaxKey))
 }

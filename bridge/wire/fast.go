@@ -20,7 +20,7 @@ func fastUp(b []byte, m Up) ([]byte, bool) {
 	ok := true
 	switch m := m.(type) {
 	case Admit:
-		if m.Paths != nil || m.Continues != "" { // of a few calls, and of any characters
+		if m.Paths != nil || m.Continues != "" || len(m.Args) > 0 { // of a few calls, and of any characters
 			return b, false
 		}
 		b = strconv.AppendUint(append(b, `{"seq":`...), m.Seq, 10)
@@ -45,6 +45,9 @@ func fastUp(b []byte, m Up) ([]byte, bool) {
 		b = strconv.AppendInt(append(b, `,"size":`...), m.Size, 10)
 		b = strconv.AppendInt(append(b, `,"micros":`...), m.Micros, 10)
 		b = strconv.AppendBool(append(b, `,"returned":`...), m.Returned)
+		if m.Artifacts != 0 {
+			b = strconv.AppendInt(append(b, `,"artifacts":`...), int64(m.Artifacts), 10)
+		}
 	default:
 		return b, false
 	}
@@ -166,6 +169,9 @@ func scanEnded(raw []byte) (m Ended, ok bool) {
 	m.Size = int64(r.number(`,"size":`))
 	m.Micros = int64(r.number(`,"micros":`))
 	m.Returned = r.boolean(`,"returned":`)
+	if r.is(`,"artifacts":`) {
+		m.Artifacts = int(r.number(""))
+	}
 	return m, r.end()
 }
 

@@ -24,7 +24,7 @@ func hot() (ups_ []Up, downs_ []Down) {
 			}
 		}
 	}
-	admit.Paths, admit.Continues = nil, ""
+	admit.Paths, admit.Continues, admit.Args = nil, "", nil
 	bare := admit
 	bare.Connection, bare.Instance = "", ""
 	odd := admit
@@ -68,12 +68,14 @@ func TestWire2_TheShortWayWritesWhatTheGeneralOneWrites(t *testing.T) {
 				f.SetString("x")
 			case reflect.Bool:
 				f.SetBool(true)
-			case reflect.Int64:
+			case reflect.Int, reflect.Int64:
 				f.SetInt(7)
 			case reflect.Uint64:
 				f.SetUint(7)
 			case reflect.Pointer: // left to the general way, whatever else there is
 				f.Set(reflect.ValueOf(&Paths{List: []string{"x"}}))
+			case reflect.Slice:
+				f.SetBytes([]byte("x"))
 			default:
 				t.Errorf("%s.%s is of a kind that the short way does not write", v, v.Field(i).Name)
 			}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -128,6 +129,11 @@ func checkPath(s string) error {
 // Judgeable tells whether a list of paths is one that Of could have made: then a
 // question about them has room for all.
 func Judgeable(list []string) bool { return checkPaths(&Paths{List: list}) == nil }
+
+// FilePath tells whether a path may stand in a Piece: an absolute one, of characters.
+func FilePath(path string) bool {
+	return strings.HasPrefix(path, "/") && utf8.ValidString(path) && checkPath(path) == nil
+}
 
 // checkPaths refuses what Of never makes.
 func checkPaths(p *Paths) error {

@@ -1,8 +1,9 @@
 // Package wire knows the messages between one bridge and the authority.
 //
-// It is pure. One message is one SOCK_SEQPACKET datagram of at most MaxMessage
-// bytes: the type's name, one space, one JSON object decoded strictly (unknown or
-// repeated members, trailing bytes and bad UTF-8 are errors). Both ends treat
+// It is pure. A message is the type's name, one space, one JSON object decoded strictly
+// (unknown or repeated members, trailing bytes and bad UTF-8 are errors). One
+// SOCK_SEQPACKET datagram of at most MaxMessage bytes holds one of them, or up to
+// MaxTogether in their order, with the byte 0x1E between two. Both ends treat
 // what they decode as hostile: a taken-over bridge may send any of it.
 //
 //	bridge                                   authority
@@ -17,32 +18,38 @@
 //	                                 ◀─────  Started{conn, instance, revision} + stdin, stdout, stderr
 //	                                 ◀─────  NotStarted{conn, session, seq, code}
 //	  Catalogue{conn, instance, …}   ─────▶  in parts, once for each Started and each change
+//	                                 ◀─────  Retired{conn, instance}: what it runs ends by itself
 //	                                 ◀─────  Exited{conn, instance, how}
 //	  Admit{seq, session, …,         ─────▶
-//	        path arguments}
+//	        path arguments, arguments}
 //	                                 ◀─────  Admitted{seq, call, deadline} | Refused{seq, code}
 //	                                 ◀─────  Cancel{call, code}
 //	  Alive{call, waits}             ─────▶  progress, or a wait for the runtime's user: it has longer
-//	  Ended{call, outcome, …}        ─────▶
+//	  Ended{call, outcome, …}        ─────▶  and how many artifacts of it follow
+//	  Piece{call, n, part, …}        ─────▶  of one artifact of a call that has ended, or the path of the file
+//	                                         that it names; one after the other
 //	  Skipped{conn, instance, …}     ─────▶  what the server wrote that was passed over, so far
 //	  Denied{session, code, …}       ─────▶  refused by the codec, before any admission
-//	                                 ◀─────  Changed{}
+//	                                 ◀─────  Changed{connection}
+//	                                 ◀─────  ReadStderr{seq}
+//	  Stderr{seq, conn, instance, …} ─────▶  the last that servers wrote to it; then one that is Last
 //	                                 ◀─────  Fence{n}
 //	  Fenced{n}                      ─────▶  after everything received before it was handled
-//	                                 ◀─────  Drain{}
+//	                                 ◀─────  Drain{over}
 //
 // One connection may have several instances, each for some of the sessions. Which one
 // a session's calls go to is the Slot of its view; together with the connection it
 // names one instance for the bridge, which knows no more of the reason.
 //
 // Descriptors travel down only, in the same datagram as the message they belong
-// to: Session 1, Started 3, ViewIs 0 or 1 (a sealed memfd), all others 0. A probe
+// to, which is then alone in it: Session 1, Started 3, ViewIs 0 or 1 (a sealed memfd), all others 0. A probe
 // bridge hears Started as its first message and answers with one Catalogue.
 //
 // Invariants:
 //   - wire-1: a message of one direction never decodes as one of the other.
 //   - wire-2: Decode accepts what Encode makes, and nothing with an unknown, repeated or missing member of identity.
-//   - wire-3: no message exceeds MaxMessage; larger contents go in parts (up) or by memfd (down).
+//   - wire-3: no datagram exceeds MaxMessage; larger contents go in parts (up) or by memfd (down).
+//   - wire-4: a datagram is read as exactly the messages that were put into it, in their order.
 //
 // It is not the transport, and it decides nothing.
 package wire
@@ -69,7 +76,16 @@ const (
 	MaxName        = 256      // bytes of the name of a tool or prompt
 	MaxRequestID   = 128      // bytes of an escaped request id
 	MaxText        = 1024     // bytes of a reason
+	MaxStderr      = 16 << 20 // bytes of stderr that one bridge tells for one question
 	MaxQuarantined = 64       // quarantined tools named in one catalogue
+
+	MaxArtifact  = 8 << 20 // bytes of one artifact
+	MaxArtifacts = 16      // of one call
+	MaxType      = 128     // bytes of a media type, as a server says it
+
+	// MaxArgs bounds the arguments that go along with an Admit: with base64, and with
+	// the paths of the same call at their most, they fit into one message.
+	MaxArgs = 8 << 10
 
 	// MaxAsked bounds the questions (View, Start, Admit) of one bridge that are
 	// unanswered at a time. A socket's default buffer holds 167 small messages, and
@@ -89,6 +105,18 @@ const (
 	Failed    Outcome = "failed"
 	Cancelled Outcome = "cancelled"
 	Unknown   Outcome = "unknown"
+)
+
+// Why says why a bridge does not send the bytes of an artifact.
+type Why string
+
+// The reasons.
+const (
+	WhyLarge   Why = "large"   // more than MaxArtifact
+	WhyMany    Why = "many"    // one more than MaxArtifacts; it stands for all that are beyond
+	WhyBusy    Why = "busy"    // too much is waiting to be sent
+	WhyInvalid Why = "invalid" // what the server wrote is not base64
+	WhyURI     Why = "uri"     // what names a file is no path
 )
 
 // Messages from the bridge to the authority.
@@ -142,6 +170,7 @@ type (
 		Size       int64          `json:"size"`   // bytes of both
 		RequestID  string         `json:"request_id"`
 		Paths      *Paths         `json:"paths,omitempty"`     // where the view says that the tool has path arguments
+		Args       []byte         `json:"args,omitempty"`      // the arguments of Digest, where the view says that they are recorded; at most MaxArgs, else none
 		Continues  ids.Call       `json:"continues,omitempty"` // the call whose server asked the user, and to which this brings the answer
 	}
 	// Alive gives an admitted call its limit once more, or, where its server waits for the runtime's user, as
@@ -159,6 +188,24 @@ type (
 		Size     int64        `json:"size"`               // bytes of the answer
 		Micros   int64        `json:"micros"`
 		Returned bool         `json:"returned"` // the answer reached the runtime
+		// Artifacts is how many of them follow, each in pieces, or with one piece that says why not.
+		Artifacts int `json:"artifacts,omitzero"`
+	}
+	// Piece is one part of one artifact of a call that has ended. The first part names it and has its size; the
+	// parts of one come in their order, and nothing of another between them.
+	Piece struct {
+		Call ids.Call `json:"call"`
+		N    int      `json:"n"` // which of the call's artifacts, from 0
+		Part int      `json:"part"`
+		Last bool     `json:"last"`
+		Size int64    `json:"size,omitzero"` // bytes of the whole
+		Type string   `json:"type,omitempty"`
+		Name string   `json:"name,omitempty"`
+		Data []byte   `json:"data,omitempty"`
+		// Path stands instead of Data: the result names a file by it, as its server sees it.
+		Path string `json:"path,omitempty"`
+		// Why stands instead of either: the bytes are not sent.
+		Why Why `json:"why,omitempty"`
 	}
 	// Skipped counts what an instance has written so far and nobody could use.
 	Skipped struct {
@@ -167,6 +214,18 @@ type (
 		Lines      int64          `json:"lines"`     // that are no messages
 		Long       int64          `json:"long"`      // over their bound
 		Unmatched  int64          `json:"unmatched"` // answers and progress to nothing that was asked
+	}
+	// Stderr is a piece of the last bytes that one instance wrote to its stderr. Pieces of one
+	// instance come one after the other. The one that is Last names none and has no data.
+	Stderr struct {
+		Seq        uint64         `json:"seq"`
+		Last       bool           `json:"last,omitempty"`
+		Connection ids.Connection `json:"connection,omitempty"`
+		Slot       uint64         `json:"slot,omitempty"`
+		Instance   ids.Jail       `json:"instance,omitempty"`
+		Ended      bool           `json:"ended,omitempty"` // it no longer runs
+		At         uint64         `json:"at"`              // how many bytes it had written before Data
+		Data       []byte         `json:"data,omitempty"`
 	}
 	// SessionEnded tells that a session is over and its descriptors are closed.
 	SessionEnded struct {
@@ -190,7 +249,17 @@ type (
 type (
 	// Session hands over one bound connection (one descriptor). The bridge writes the bind answer on it.
 	Session struct {
-		Session ids.Session `json:"session"`
+		Session ids.Session   `json:"session"`
+		Bounds  SessionBounds `json:"bounds,omitzero"`
+	}
+	// SessionBounds are what is set for each runtime; 0 is the bridge's own bound, and
+	// nothing here widens it.
+	SessionBounds struct {
+		Requests   int   `json:"requests,omitzero"`     // without an answer
+		Line       int64 `json:"line,omitzero"`         // bytes of one line
+		LineWaitMs int64 `json:"line_wait_ms,omitzero"` // for a long line to come on
+		Depth      int   `json:"depth,omitzero"`        // of nested values
+		Queue      int64 `json:"queue,omitzero"`        // bytes that wait for it to read
 	}
 	// SessionEnd ends a session. The bridge answers SessionEnded.
 	SessionEnd struct {
@@ -215,6 +284,7 @@ type (
 		Callable   bool           `json:"callable"`        // false: of this project, listed nowhere, refused by its own code
 		Definition jsontext.Value `json:"definition"`      // the pinned raw definition; null when not callable
 		Paths      *PathArgs      `json:"paths,omitempty"` // of a callable tool that has path arguments
+		Args       bool           `json:"args,omitempty"`  // the arguments of its calls are recorded
 	}
 	// Started hands over an instance: stdin (write), stdout (read), stderr (read).
 	Started struct {
@@ -234,6 +304,11 @@ type (
 		Stderr int64 `json:"stderr,omitzero"` // bytes that are kept
 		Pages  int   `json:"pages,omitzero"`  // of one list
 		Queue  int64 `json:"queue,omitzero"`  // bytes that wait for it to read
+		Items  int   `json:"items,omitzero"`  // of one list
+		// Definition is the size of one item, Definitions that of a whole list.
+		Definition  int64 `json:"definition,omitzero"`
+		Definitions int64 `json:"definitions,omitzero"`
+		LineWaitMs  int64 `json:"line_wait_ms,omitzero"` // for a long line to come on
 	}
 	// NotStarted answers Start.
 	NotStarted struct {
@@ -243,6 +318,13 @@ type (
 		Slot       uint64         `json:"slot,omitempty"`
 		Code       refusal.Code   `json:"code"`
 		Text       string         `json:"text,omitempty"`
+	}
+	// Retired tells that an instance takes no call any more. Those that it has may finish;
+	// with the last of them its server is asked to end.
+	Retired struct {
+		Connection ids.Connection `json:"connection"`
+		Slot       uint64         `json:"slot,omitempty"`
+		Instance   ids.Jail       `json:"instance"`
 	}
 	// Exited tells that an instance's jail is gone.
 	Exited struct {
@@ -269,13 +351,26 @@ type (
 		Code refusal.Code `json:"code"`
 	}
 	// Changed tells that the views of the sessions may have changed.
-	Changed struct{}
+	Changed struct {
+		// Where a connection is named, only that server's list has changed, and not
+		// what sessions may call.
+		Connection ids.Connection `json:"connection,omitzero"`
+		Slot       uint64         `json:"slot,omitzero"`
+	}
+	// ReadStderr asks for what the instances wrote to their stderr: those that run, and of
+	// each connection the one that ended last.
+	ReadStderr struct {
+		Seq uint64 `json:"seq"`
+	}
 	// Fence asks for Fenced{n}.
 	Fence struct {
 		N uint64 `json:"n"`
 	}
-	// Drain asks the bridge to take no new calls.
-	Drain struct{}
+	// Drain asks the bridge to take no new calls, or, with Over, to take them again. The
+	// authority admits none meanwhile, whatever the bridge does.
+	Drain struct {
+		Over bool `json:"over,omitzero"`
+	}
 )
 
 // Up is a message to the authority, Down one to the bridge.
@@ -291,7 +386,9 @@ func (Catalogue) up() string    { return "Catalogue" }
 func (Admit) up() string        { return "Admit" }
 func (Alive) up() string        { return "Alive" }
 func (Ended) up() string        { return "Ended" }
+func (Piece) up() string        { return "Piece" }
 func (Skipped) up() string      { return "Skipped" }
+func (Stderr) up() string       { return "Stderr" }
 func (SessionEnded) up() string { return "SessionEnded" }
 func (Denied) up() string       { return "Denied" }
 func (Fenced) up() string       { return "Fenced" }
@@ -301,11 +398,13 @@ func (SessionEnd) down() string { return "SessionEnd" }
 func (ViewIs) down() string     { return "ViewIs" }
 func (Started) down() string    { return "Started" }
 func (NotStarted) down() string { return "NotStarted" }
+func (Retired) down() string    { return "Retired" }
 func (Exited) down() string     { return "Exited" }
 func (Admitted) down() string   { return "Admitted" }
 func (Refused) down() string    { return "Refused" }
 func (Cancel) down() string     { return "Cancel" }
 func (Changed) down() string    { return "Changed" }
+func (ReadStderr) down() string { return "ReadStderr" }
 func (Fence) down() string      { return "Fence" }
 func (Drain) down() string      { return "Drain" }
 
@@ -387,8 +486,12 @@ func DecodeUp(b []byte) (Up, error) {
 		m, err = decode[Alive](raw)
 	case "Ended":
 		m, err = decodeFast(raw, scanEnded)
+	case "Piece":
+		m, err = decode[Piece](raw)
 	case "Skipped":
 		m, err = decode[Skipped](raw)
+	case "Stderr":
+		m, err = decode[Stderr](raw)
 	case "SessionEnded":
 		m, err = decode[SessionEnded](raw)
 	case "Denied":
@@ -425,6 +528,8 @@ func DecodeDown(b []byte) (Down, error) {
 		m, err = decode[Started](raw)
 	case "NotStarted":
 		m, err = decode[NotStarted](raw)
+	case "Retired":
+		m, err = decode[Retired](raw)
 	case "Exited":
 		m, err = decode[Exited](raw)
 	case "Admitted":
@@ -435,6 +540,8 @@ func DecodeDown(b []byte) (Down, error) {
 		m, err = decode[Cancel](raw)
 	case "Changed":
 		m, err = decode[Changed](raw)
+	case "ReadStderr":
+		m, err = decode[ReadStderr](raw)
 	case "Fence":
 		m, err = decode[Fence](raw)
 	case "Drain":

@@ -25,16 +25,20 @@ const day = 24 * time.Hour
 // again, for whoever reads it holds every admission up.
 func rootOf(r order.Root, was *registry.Root) (*registry.Root, error) {
 	out := &registry.Root{Version: r.Version, Accounts: map[ids.Account]registry.RootAccount{}, Projects: map[ids.Project]registry.RootProject{},
-		Servers: map[ids.Server]registry.RootServer{}, Hosts: map[string]registry.RootHost{}, Assigned: map[registry.Assignment]bool{},
+		Servers: map[ids.Server]registry.RootServer{}, Hosts: map[string]registry.RootHost{}, Assigned: map[registry.Assignment]registry.Credential{},
+		MetricsUID: r.MetricsUID, ReadOnly: r.ReadOnly,
 		FirstUID: r.UIDs.First, UIDs: r.UIDs.Count, Access: accessOf(r.Access, was),
 		AccessFile: registry.AccessFile{Path: r.Access.Path, Digest: r.Access.Digest, Error: r.Access.Error, At: r.Access.At},
-		KeepAge:    time.Duration(r.Keep.Days) * day, KeepBytes: int64(r.Keep.MiB) << 20}
+		KeepAge:    time.Duration(r.Keep.Days) * day, KeepBytes: int64(r.Keep.MiB) << 20,
+		Sessions: registry.SessionBounds{Requests: int(r.Sessions.Requests), Line: int64(r.Sessions.LineKiB) << 10, LineWait: time.Duration(r.Sessions.LineWaitSeconds) * time.Second,
+			Depth: int(r.Sessions.Depth), Queue: int64(r.Sessions.QueueKiB) << 10},
+		Artifacts: registry.KeepArtifacts{Age: time.Duration(r.Artifacts.Days) * day, Bytes: int64(r.Artifacts.MiB) << 20, Project: int64(r.Artifacts.ProjectMiB) << 20}}
 	for _, a := range r.Accounts {
 		out.Accounts[a.ID] = registry.RootAccount{ID: a.ID, Name: a.Name, UIDs: a.UIDs, Deleted: a.Deleted}
 	}
 	for _, p := range r.Projects {
 		out.Projects[p.ID] = registry.RootProject{ID: p.ID, Label: p.Label, Owner: p.Owner, Workspace: p.Workspace, PersonBind: p.PersonBind,
-			ExecutionProfile: p.ExecutionProfile, OpenNames: p.OpenNames, Created: p.Created, Deleted: p.Deleted}
+			ExecutionProfile: p.ExecutionProfile, RecordArguments: p.RecordArguments, OpenNames: p.OpenNames, Created: p.Created, Moved: p.Moved, Deleted: p.Deleted}
 	}
 	for _, s := range r.Servers {
 		srv := registry.RootServer{ID: s.ID, Label: s.Label, Current: s.Current().ID, Revisions: map[ids.Revision]*registry.RootRevision{}, Deleted: s.Deleted}
@@ -46,6 +50,9 @@ func rootOf(r order.Root, was *registry.Root) (*registry.Root, error) {
 			srv.Revisions[v.ID] = rev
 		}
 		out.Servers[s.ID] = srv
+	}
+	for _, c := range r.Credentials {
+		out.Assigned[registry.Assignment{Project: c.Project, Server: c.Server}] = registry.Credential{ID: c.ID, Generation: c.Generation}
 	}
 	for _, h := range r.Hosts {
 		host := registry.RootHost{ID: h.ID, UID: h.UID, Accounts: map[ids.Account]bool{}, Projects: map[ids.Project]bool{}, Channels: h.Channels}
@@ -83,8 +90,9 @@ func accessOf(a order.Access, was *registry.Root) *access.Policy {
 func revisionOf(v order.Revision) (*registry.RootRevision, error) {
 	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 	rev := &registry.RootRevision{ID: v.ID, Digest: v.Digest, Profile: v.Profile, Fork: v.Fork, Required: v.Credential != "none", PerTask: v.Scope == "task", Writes: v.Writes,
-		Classes: map[string]class.Set{}, Tiers: map[string]class.Tier{}, Created: v.Created, Call: ms(v.CallMs), Start: ms(v.StartMs), Idle: ms(v.IdleMs), Stop: ms(v.StopMs),
-		CallMost: ms(v.CallMostMs), Calls: v.Calls, Line: v.Line, Depth: v.Depth, Blocks: v.Blocks, Stderr: v.Stderr, Pages: v.Pages, Queue: v.Queue, PerSession: v.PerSession}
+		Classes: map[string]class.Set{}, Tiers: map[string]class.Tier{}, Secret: v.SecretFields, Created: v.Created, Call: ms(v.CallMs), Start: ms(v.StartMs), Idle: ms(v.IdleMs), Stop: ms(v.StopMs),
+		CallMost: ms(v.CallMostMs), Calls: v.Calls, Line: v.Line, Depth: v.Depth, Blocks: v.Blocks, Stderr: v.Stderr, Pages: v.Pages, Queue: v.Queue, PerSession: v.PerSession,
+		Items: v.Items, Definition: v.Definition, Definitions: v.Listing, LineWait: ms(v.LineWaitMs)}
 	for tool, names := range v.Classes {
 		for _, n := range names {
 			c, ok := class.Parse(n)

@@ -3,6 +3,7 @@ package main
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,14 +20,16 @@ func id[T ids.ID](n byte) T { return ids.New[T](time.UnixMilli(1_790_000_000_000
 
 // document is what posternd pushes, with everything in it.
 func document() order.Root {
-	return order.Root{Version: 7, Keep: order.Keep{Days: 2, MiB: 64}, UIDs: order.Range{First: 1000000, Count: 64},
+	return order.Root{Version: 7, Keep: order.Keep{Days: 2, MiB: 64}, Sessions: order.Sessions{Requests: 3, LineKiB: 4, LineWaitSeconds: 5, Depth: 9, QueueKiB: 64}, UIDs: order.Range{First: 1000000, Count: 64},
 		Accounts: []order.Account{{ID: id[ids.Account](1), Name: "alice", UIDs: []uint32{1001}}, {ID: id[ids.Account](2), Name: "bob", Deleted: true}},
 		Projects: []order.Project{{ID: id[ids.Project](1), Label: "shop", Owner: id[ids.Account](1), Workspace: "/srv/shop", PersonBind: true, ExecutionProfile: "standard", Created: 5}},
 		Servers: []order.Server{{ID: id[ids.Server](1), Label: "files", Revisions: []order.Revision{
 			{ID: id[ids.Revision](1), Credential: "none", Scope: "project"},
 			{ID: id[ids.Revision](2), Digest: "d", Profile: "node", Fork: true, Credential: "required", Scope: "task", CallMs: 1, StartMs: 2, IdleMs: 3, StopMs: 4,
+				CallMostMs: 5, Calls: 6, Line: 7, Depth: 8, Blocks: 9, Stderr: 10, Pages: 11, Queue: 12, PerSession: 13, Items: 14, Definition: 15, Listing: 16, LineWaitMs: 17,
 				Classes: map[string][]string{"run": {"process.execute", "filesystem.read"}}, Tiers: map[string]string{"run": "reversible"}}}}},
-		Hosts: []order.Host{{ID: "agent", UID: 2000, Accounts: []string{"*"}, Projects: []string{string(id[ids.Project](1))}}, {ID: "narrow", UID: 2001, Accounts: []string{string(id[ids.Account](1))}, Projects: []string{"*"}}}}
+		Credentials: []order.Credential{{ID: id[ids.Credential](1), Project: id[ids.Project](1), Server: id[ids.Server](1), Generation: 3}},
+		Hosts:       []order.Host{{ID: "agent", UID: 2000, Accounts: []string{"*"}, Projects: []string{string(id[ids.Project](1))}}, {ID: "narrow", UID: 2001, Accounts: []string{string(id[ids.Account](1))}, Projects: []string{"*"}}}}
 }
 
 func TestRootFactsAreTakenWhole(t *testing.T) {
@@ -40,8 +43,14 @@ func TestRootFactsAreTakenWhole(t *testing.T) {
 	if r.KeepAge != 48*time.Hour || r.KeepBytes != 64<<20 {
 		t.Errorf("records are kept %v, %d bytes", r.KeepAge, r.KeepBytes)
 	}
+	if r.Sessions != (registry.SessionBounds{Requests: 3, Line: 4 << 10, LineWait: 5 * time.Second, Depth: 9, Queue: 64 << 10}) {
+		t.Errorf("sessions have %+v", r.Sessions)
+	}
 	if p := r.Projects[id[ids.Project](1)]; p.Owner != id[ids.Account](1) || !p.PersonBind || p.ExecutionProfile != "standard" || p.Workspace != "/srv/shop" || p.Label != "shop" || p.Deleted {
 		t.Errorf("%+v", p)
+	}
+	if c := r.Assigned[registry.Assignment{Project: id[ids.Project](1), Server: id[ids.Server](1)}]; len(r.Assigned) != 1 || c != (registry.Credential{ID: id[ids.Credential](1), Generation: 3}) {
+		t.Errorf("%+v", r.Assigned)
 	}
 	s := r.Servers[id[ids.Server](1)]
 	if s.Current != id[ids.Revision](2) || len(s.Revisions) != 2 || s.Label != "files" || s.Deleted {
@@ -51,6 +60,9 @@ func TestRootFactsAreTakenWhole(t *testing.T) {
 	if !v.Required || !v.PerTask || !v.Fork || v.Classes["run"] != class.SetOf(class.ProcessExecute, class.FilesystemRead) || v.Tiers["run"] != class.Reversible ||
 		v.Call != time.Millisecond || v.Start != 2*time.Millisecond || v.Idle != 3*time.Millisecond || v.Stop != 4*time.Millisecond {
 		t.Errorf("%+v", v)
+	}
+	if got := []int64{v.CallMost.Milliseconds(), int64(v.Calls), v.Line, int64(v.Depth), int64(v.Blocks), v.Stderr, int64(v.Pages), v.Queue, int64(v.PerSession), int64(v.Items), v.Definition, v.Definitions, v.LineWait.Milliseconds()}; !slices.Equal(got, []int64{5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17}) {
+		t.Errorf("the bounds are %v", got)
 	}
 	if old := s.Revisions[id[ids.Revision](1)]; old.Required || old.PerTask {
 		t.Errorf("%+v", old)

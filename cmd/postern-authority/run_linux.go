@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"postern/supervisor/artifact"
 	"postern/supervisor/audit"
 	"postern/supervisor/control"
 	"postern/supervisor/gate"
@@ -45,7 +47,8 @@ func run(ctx context.Context, stateDir, runDir string, log hclog.Logger) error {
 	}
 	bootID := strings.TrimSpace(string(boot))
 
-	st, err := store.Open(stateDir)
+	start := newOpening(early, time.Now)
+	st, err := store.OpenTelling(stateDir, start.alive)
 	if err != nil {
 		return err
 	}
@@ -55,9 +58,27 @@ func run(ctx context.Context, stateDir, runDir string, log hclog.Logger) error {
 		return fmt.Errorf("close the records of former incarnations: %w", err)
 	}
 	log.Info("the store is open", "run_dir", runDir, "incarnation", st.Incarnation(), "unknown_calls", left.Calls, "closed_sessions", left.Sessions)
+	start.alive()
 	reg, err := registry.Load(st)
 	if err != nil {
 		return fmt.Errorf("load the registry: %w", err)
+	}
+	start.alive()
+	held, err := st.HeldArtifacts()
+	if err != nil {
+		return fmt.Errorf("load the artifacts: %w", err)
+	}
+	claims := make([]artifact.Held, len(held))
+	for i, h := range held {
+		claims[i] = artifact.Held(h)
+	}
+	start.alive()
+	kept, err := artifact.Open(stateDir, claims)
+	if err != nil {
+		return err
+	}
+	if err := kept.Left(); err != nil {
+		log.Warn("files of artifacts that nothing holds could not be removed", "error", err)
 	}
 	instant := func() token.Instant {
 		var ts unix.Timespec
@@ -71,12 +92,12 @@ func run(ctx context.Context, stateDir, runDir string, log hclog.Logger) error {
 		return err
 	}
 	defer changes.Close()
-	g := gate.New(gate.Config{Audit: recorder(changes, reg), Registry: reg, Store: st, Now: time.Now, Instant: instant, Random: func(b []byte) { rand.Read(b) }})
+	g := gate.New(gate.Config{Audit: recorder(changes, log), Registry: reg, Store: st, Artifacts: kept, Now: time.Now, Instant: instant, Random: func(b []byte) { rand.Read(b) }})
 
 	group, ctx := errgroup.WithContext(ctx)
 	listening := make(chan int, 1)
 	w, err := workers.New(workers.Config{
-		Gate: g, Orders: ordersFD, Log: log.Named("loop"),
+		Gate: g, Orders: ordersFD, Log: log.Named("loop"), Artifacts: kept,
 		Facts: func(r order.Root) error {
 			root, err := rootOf(r, reg.Root())
 			if err != nil {
@@ -87,8 +108,14 @@ func run(ctx context.Context, stateDir, runDir string, log hclog.Logger) error {
 					return err
 				}
 			}
+			begins := reg.Root().Version == 0
 			news := reg.Root() == nil || reg.Root().Access != root.Access
 			err = g.SetRoot(root)
+			if begins {
+				// What was read to begin with is a multiple of what is kept of it, and nothing
+				// else needs as much again.
+				debug.FreeOSMemory()
+			}
 			if err == nil && news {
 				for _, text := range reg.Unmatched() {
 					log.Warn("the access policy has a denial without a tool", "text", text)
@@ -108,6 +135,7 @@ func run(ctx context.Context, stateDir, runDir string, log hclog.Logger) error {
 		return err
 	}
 	group.Go(func() error { return st.Run(ctx) })
+	group.Go(func() error { return kept.Run(ctx) })
 	group.Go(func() error {
 		if err := w.Run(ctx); err != nil {
 			return err
@@ -123,7 +151,7 @@ func run(ctx context.Context, stateDir, runDir string, log hclog.Logger) error {
 			if err != nil {
 				return err
 			}
-			srv := control.New(control.Config{Gate: g, Workers: w, Store: st, Bell: g.Bell(), Version: version(), Now: time.Now, Instant: instant, Log: log.Named("control")})
+			srv := control.New(control.Config{Gate: g, Workers: w, Store: st, Artifacts: kept, Bell: g.Bell(), Version: version(), Now: time.Now, Instant: instant, Log: log.Named("control")})
 			return srv.Serve(ctx, ln)
 		}
 	})
@@ -131,14 +159,17 @@ func run(ctx context.Context, stateDir, runDir string, log hclog.Logger) error {
 }
 
 // recorder writes the record of a change of the authority's own facts.
-func recorder(log *audit.Log, reg *registry.Registry) func(gate.Actor, registry.Change, string) error {
-	return func(who gate.Actor, c registry.Change, failed string) error {
-		r := audit.Record{Actor: who.By, Origin: who.Origin, Action: who.Action, Request: who.Request, Failed: failed}
+func recorder(to *audit.Log, log hclog.Logger) func(gate.Actor, gate.Note) error {
+	return func(who gate.Actor, n gate.Note) error {
+		r := audit.Record{Actor: who.By, Origin: who.Origin, Action: who.Action, Request: who.Request, Target: n.Target, Before: n.Before, After: n.After, Failed: n.Failed}
 		if r.Actor == "" {
 			r.Actor, r.Origin, r.Action = "the authority", "itself", "follow"
 		}
-		r.Target, r.Before, r.After = reg.Describe(c)
-		return log.Write(r)
+		err := to.Write(r)
+		if err != nil {
+			log.Error("a change could not be recorded, and was not made", "action", r.Action, "error", err)
+		}
+		return err
 	}
 }
 

@@ -25,7 +25,8 @@ takes away, and grants nothing: a tool must be granted as well.`
 
 func (a *app) accessCommand() *cobra.Command {
 	g := a.group("access", "who may do what: the access policy (root)", a.accessShowCommand(), a.accessSetCommand(), a.accessPresetCommand(), a.accessDefaultCommand(),
-		a.accessGroupsCommand(), a.accessGroupCommand(), a.accessMatrixCommand())
+		a.accessGroupsCommand(), a.accessGroupCommand(), a.accessMatrixCommand(),
+		a.accessPairCommand(), a.accessRedeemCommand(), a.accessUnpairCommand())
 	g.Long = accessLong
 	return g
 }
@@ -48,7 +49,8 @@ func (a *app) accessShowCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			err = a.show(r, func(t *table) {
+			all := a.withPaired(cmd, r)
+			err = a.show(all, func(t *table) {
 				t.whole("file", r.File)
 				t.row("state", sentence(accessState(r.AccessState)))
 				if r.Error != "" {
@@ -70,6 +72,8 @@ func (a *app) accessShowCommand() *cobra.Command {
 				for _, x := range r.Rows {
 					t.row(x.Channel, who(x), x.Kind, levelText(x), preset(x), orDash(x.Mode), sentence(x.From))
 				}
+				t.flush()
+				all.table(t)
 			})
 			if err == nil && r.State == "denying" {
 				return &shown{status: refusal.ExitConfig, text: "the access policy cannot be read, and whom it governs is denied: " + r.Error}
@@ -292,6 +296,9 @@ func (a *app) accessEdit(cmd *cobra.Command, p api.AccessEditParams) error {
 		}
 		for _, w := range r.Warnings {
 			t.line("warning: %s", w)
+		}
+		if r.Written {
+			cutTable(t, r.Cut)
 		}
 		if a.opts.DryRun {
 			t.line("Before:")

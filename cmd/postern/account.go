@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/user"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -41,7 +42,7 @@ func (a *app) accountCommand() *cobra.Command {
 		return a.done(r, "account %s added: %s, uids %s", r.Name, r.Account, join(r.UIDs))
 	}
 	ls := &cobra.Command{Use: "list", Short: "list accounts", Args: exactly(), RunE: func(cmd *cobra.Command, _ []string) error {
-		r, err := ask[api.AccountListResult](cmd.Context(), a, api.AccountList, struct{}{}, client.Options{})
+		r, err := a.allAccounts(cmd.Context())
 		if err != nil {
 			return err
 		}
@@ -82,23 +83,29 @@ func (a *app) accountCommand() *cobra.Command {
 		}}
 	del := &cobra.Command{Use: "delete ACCOUNT", Short: "delete an account for ever (root)", Args: exactly("ACCOUNT"), ValidArgsFunction: a.completeAccounts,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r, err := ask[api.AccountResult](cmd.Context(), a, api.AccountDelete, api.Selected{Selector: args[0]}, a.opts)
+			r, err := ask[api.AccountEndResult](cmd.Context(), a, api.AccountDelete, api.Selected{Selector: args[0]}, a.opts)
 			if err != nil {
 				return err
 			}
-			return a.done(r, "account %s deleted", args[0])
+			return a.doneCut(r, r.Cut, "account %s deleted", args[0])
 		}}
 	a.changes(add, suspend, activate, del)
 	return a.group("account", "people: which users of this host are one account", add, ls, show, suspend, activate, del)
 }
 
-// whoIsEmpty says why an answer is empty to a person whom Postern does not know.
+// whoIsEmpty says why an answer is empty to a person whom Postern does not know, or
+// whose accounts are all suspended.
 func (a *app) whoIsEmpty(ctx context.Context, rows int) {
 	if rows > 0 || os.Geteuid() == 0 {
 		return
 	}
-	if r, err := ask[api.AccountListResult](ctx, a, api.AccountList, struct{}{}, client.Options{}); err == nil && len(r.Accounts) == 0 {
+	r, err := ask[api.AccountListResult](ctx, a, api.AccountList, struct{}{}, client.Options{})
+	switch {
+	case err != nil:
+	case len(r.Accounts) == 0:
 		a.hintNoAccount()
+	case !slices.ContainsFunc(r.Accounts, func(x api.AccountResult) bool { return x.Status != "suspended" }):
+		fmt.Fprintf(a.err, "account %s is suspended and sees nothing; root makes it active again with: postern account activate %s\n", r.Accounts[0].Name, r.Accounts[0].Name)
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -23,11 +25,19 @@ const activityMax = 500
 
 var (
 	activityHead   = []any{"TIME", "STATE", "TOOL", "TOOK", "CODE", "COUNT", "PRINCIPAL", "CALL", "PROJECT", "REASON"}
+	argumentsHead  = append(slices.Clone(activityHead), "ARGUMENTS")
 	activityStates = []string{"admitted", "started", "completed", "failed", "cancelled", "denied", "unknown"}
 )
 
 // activityLine has the widths of what is of known width: ids, codes, states.
 const activityLine = "%-19s  %-9s  %-28s  %-8s  %-25s  %-5s  %-46s  %-40s  %-16s  %s\n"
+
+func lineOf(p api.ActivityParams) string {
+	if p.Arguments {
+		return strings.TrimSuffix(activityLine, "\n") + "  %s\n"
+	}
+	return activityLine
+}
 
 func (a *app) activityCommand() *cobra.Command {
 	var p api.ActivityParams
@@ -41,6 +51,7 @@ func (a *app) activityCommand() *cobra.Command {
 	cmd.Flags().StringVar(&p.State, "state", "", "only this `state`: "+list(activityStates))
 	cmd.Flags().StringVar(&p.Cursor, "cursor", "", "go on where a former page ended")
 	cmd.Flags().IntVar(&p.Limit, "limit", 0, fmt.Sprintf("rows of a page, at most %d, which is the default too", activityMax))
+	argumentsFlag(cmd, &p.Arguments)
 	cmd.Flags().BoolVarP(&p.Follow, "follow", "f", false, "go on as calls happen, until interrupted")
 	cmd.RegisterFlagCompletionFunc("project", a.completeProjects)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -64,9 +75,9 @@ func (a *app) activityCommand() *cobra.Command {
 		}
 		a.whoIsEmpty(cmd.Context(), len(r.Rows))
 		err = a.show(r, func(t *table) {
-			t.row(activityHead...)
+			t.row(headOf(p)...)
 			for _, x := range r.Rows {
-				t.row(activityCells(x)...)
+				t.row(cellsOf(p, x)...)
 			}
 		})
 		if err == nil && r.More {
@@ -75,6 +86,34 @@ func (a *app) activityCommand() *cobra.Command {
 		return err
 	}
 	return cmd
+}
+
+// argumentsFlag asks for what calls were given.
+func argumentsFlag(cmd *cobra.Command, to *bool) {
+	cmd.Flags().BoolVar(to, "arguments", false, "with what calls were given, where the project records it; for its people alone")
+}
+
+func headOf(p api.ActivityParams) []any {
+	if p.Arguments {
+		return argumentsHead
+	}
+	return activityHead
+}
+
+func cellsOf(p api.ActivityParams, x api.ActivityRow) []any {
+	if p.Arguments {
+		return append(activityCells(x), sentence(argumentsText(x)))
+	}
+	return activityCells(x)
+}
+
+// argumentsText is what a call was given, or why that is not recorded; empty where
+// nothing is.
+func argumentsText(x api.ActivityRow) string {
+	if x.NotRecorded != "" {
+		return "not recorded: " + x.NotRecorded
+	}
+	return string(x.Arguments)
 }
 
 func activityCells(x api.ActivityRow) []any {
@@ -86,7 +125,7 @@ func activityCells(x api.ActivityRow) []any {
 	if x.Count > 1 {
 		count = fmt.Sprint(x.Count)
 	}
-	return []any{when(x.Time), x.State, x.Tool, took, x.Code, count, x.Principal, cmp.Or(x.Call, x.Cursor), cmp.Or(x.ProjectLabel, x.Project), sentence(x.Reason)}
+	return []any{when(x.Time), x.State, x.Tool, took, x.Code, count, x.Principal, cmp.Or(x.Call, x.Cursor), cmp.Or(x.ProjectLabel, x.Project), sentence(cmp.Or(x.Reason, strings.Join(x.NotKept, "; ")))}
 }
 
 // Waits of a stream that lost its connection.
@@ -144,24 +183,24 @@ func (a *app) follow(ctx context.Context, p api.ActivityParams) error {
 	begun := false
 	_, err := a.stream(ctx, p, func(raw []byte) error {
 		if a.json {
-			_, err := a.out.Write(append(append([]byte(nil), raw...), '\n'))
+			_, err := a.out.Write(append(printable(raw), '\n'))
 			return err
 		}
 		x, err := api.DecodeResult[api.ActivityRow](raw)
 		if err != nil {
 			return err
 		}
-		cells := activityCells(x)
+		cells := cellsOf(p, x)
 		for i := range cells {
 			cells[i] = cell(cells[i])
 		}
 		if !begun { // a refused follow leaves the output empty
 			begun = true
-			if _, err := fmt.Fprintf(a.out, activityLine, activityHead...); err != nil {
+			if _, err := fmt.Fprintf(a.out, lineOf(p), headOf(p)...); err != nil {
 				return err
 			}
 		}
-		_, err = fmt.Fprintf(a.out, activityLine, cells...)
+		_, err = fmt.Fprintf(a.out, lineOf(p), cells...)
 		return err
 	})
 	var r *api.Refusal
@@ -185,6 +224,7 @@ func (a *app) activityExportCommand() *cobra.Command {
 	cmd.Flags().StringVar(&since, "since", "", "only from this `time` on: 2006-01-02T15:04:05Z, or as long ago as 10m")
 	cmd.Flags().StringVar(&p.State, "state", "", "only this `state`: "+list(activityStates))
 	cmd.Flags().StringVar(&p.Cursor, "cursor", "", "go on behind the line that has this `cursor`")
+	argumentsFlag(cmd, &p.Arguments)
 	cmd.Flags().StringVar(&out, "out", "", "write into this `file`, which must not exist yet; its mode is 0600")
 	cmd.RegisterFlagCompletionFunc("project", a.completeProjects)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -210,7 +250,7 @@ func (a *app) activityExportCommand() *cobra.Command {
 		n, buffered := 0, bufio.NewWriterSize(to, 1<<16)
 		_, err := a.stream(cmd.Context(), p, func(raw []byte) error {
 			n++
-			buffered.Write(raw)
+			buffered.Write(printable(raw))
 			return buffered.WriteByte('\n')
 		})
 		if err := errors.Join(err, buffered.Flush(), done()); err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"postern/near"
 	"postern/refusal"
 	"postern/supervisor/api"
 	"postern/supervisor/client"
@@ -41,9 +42,10 @@ type app struct {
 
 func (a *app) root() *cobra.Command {
 	root := a.group("postern", "sandboxed tool bridges for MCP runtimes",
-		a.doctorCommand(), a.accountCommand(), a.projectCommand(), a.serverCommand(), a.profileCommand(), a.connectionCommand(), a.taskCommand(), a.accessCommand(),
+		a.doctorCommand(), a.accountCommand(), a.projectCommand(), a.serverCommand(), a.profileCommand(), a.connectionCommand(), a.credentialCommand(), a.taskCommand(), a.accessCommand(),
 		a.explainCommand(), a.capabilitiesCommand(), a.checkCommand(),
-		a.connectCommand(), a.clientConfigCommand(), a.psCommand(), a.activityCommand(), a.backupCommand(), a.restoreCommand(), a.versionCommand())
+		a.statusCommand(), a.quotaCommand(), a.logsCommand(),
+		a.connectCommand(), a.clientConfigCommand(), a.psCommand(), a.topCommand(), a.activityCommand(), a.artifactCommand(), a.drainCommand(), a.readOnlyCommand(), a.backupCommand(), a.restoreCommand(), a.debugCommand(), a.versionCommand())
 	root.PersistentFlags().StringVar(&a.runDir, "run-dir", defaultRunDir, "directory of the supervisor's sockets")
 	root.PersistentFlags().BoolVar(&a.json, "json", false, "print one JSON document and nothing else")
 	root.SilenceErrors, root.SilenceUsage = true, true
@@ -56,6 +58,8 @@ func (a *app) root() *cobra.Command {
 		}
 		return group(cmd, args)
 	}
+	root.RegisterFlagCompletionFunc("run-dir", directories)
+	a.describe(root, "")
 	a.checkCompletion(root)
 	return root
 }
@@ -81,6 +85,23 @@ func (a *app) group(use, short string, subs ...*cobra.Command) *cobra.Command {
 	return g
 }
 
+// nearest words which subcommand was probably meant, as the end of a sentence.
+func nearest(cmd *cobra.Command, typed string) string {
+	var names []string
+	for _, sub := range cmd.Commands() {
+		if sub.IsAvailableCommand() {
+			names = append(names, sub.Name())
+		}
+	}
+	if w := near.Word(typed, names); w != "" {
+		return "; did you mean " + w + "?"
+	}
+	if w := cmd.SuggestionsFor(typed); len(w) > 0 {
+		return "; did you mean " + strings.Join(w, " or ") + "?"
+	}
+	return ""
+}
+
 // onlyHolds is what a command does that needs another one after it.
 func onlyHolds(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
@@ -92,10 +113,7 @@ func onlyHolds(cmd *cobra.Command, args []string) error {
 		}
 		return usagef("a command is missing; one of: %s", strings.Join(names, ", "))
 	}
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		return usagef("unknown command %q; did you mean %s?", args[0], strings.Join(near, " or "))
-	}
-	return usagef("unknown command %q", args[0])
+	return usagef("unknown command %q%s", args[0], nearest(cmd, args[0]))
 }
 
 // changes adds the flags of a command that changes something.
@@ -113,7 +131,7 @@ func exactly(names ...string) cobra.PositionalArgs {
 		case len(args) < len(names):
 			return usagef("needs %s", strings.Join(names[len(args):], " "))
 		case len(args) > len(names):
-			return usagef("unexpected argument %q", args[len(names)])
+			return usagef("unexpected argument %q%s", args[len(names)], nearest(cmd, args[len(names)]))
 		}
 		return nil
 	}
@@ -145,7 +163,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	}
 	best, distance := "", 3
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if d := edits(unknown.GetSpecifiedName(), f.Name); d < distance {
+		if d := near.Edits(unknown.GetSpecifiedName(), f.Name); d < distance {
 			best, distance = f.Name, d
 		}
 	})
@@ -161,26 +179,6 @@ func beforeCommand(cmd *cobra.Command) string {
 		return "; put -- before COMMAND"
 	}
 	return ""
-}
-
-// edits counts the letters to add, drop or change between a and b.
-func edits(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
-			}
-			diagonal, row[j+1] = row[j+1], min(diagonal+cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
 
 // call asks the socket that serves action. Its error is an *api.Refusal, a
@@ -230,8 +228,13 @@ func cause(err error) error {
 
 // ask calls action and reads its result.
 func ask[R any](ctx context.Context, a *app, action api.Action, params any, o client.Options) (R, error) {
+	return askFor[R](ctx, a, callTimeout, action, params, o)
+}
+
+// askFor is ask with a time of its own.
+func askFor[R any](ctx context.Context, a *app, wait time.Duration, action api.Action, params any, o client.Options) (R, error) {
 	var r R
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	raw, err := a.call(ctx, action, params, o, a.progress)
 	if err != nil {
@@ -246,9 +249,17 @@ func ask[R any](ctx context.Context, a *app, action api.Action, params any, o cl
 // progress shows the events of long work beside the output, not in it.
 func (a *app) progress(raw []byte) error {
 	if p, err := api.DecodeResult[api.Progress](raw); err == nil && p.Text != "" {
-		fmt.Fprintf(a.err, "… %s\n", clean(p.Text))
+		a.goesOn(p.Text)
 	}
 	return nil
+}
+
+// goesOn tells whoever waits at a terminal how far it is. A log has no use for it: what
+// came of the work is said at its end.
+func (a *app) goesOn(text string) {
+	if terminal(a.err) {
+		fmt.Fprintf(a.err, "… %s\n", clean(text))
+	}
 }
 
 // show prints v for a program, or calls table for a person.
@@ -261,7 +272,7 @@ func (a *app) show(v any, table func(t *table)) error {
 		if err != nil {
 			return err
 		}
-		_, err = a.out.Write(line)
+		_, err = a.out.Write(printable(line))
 		return err
 	}
 	t := newTable(a.out)
@@ -323,7 +334,7 @@ func (a *app) fail(cmd *cobra.Command, r *api.Refusal, status int) int {
 		return refusal.ExitFailed
 	case a.json:
 		if line, err := api.Encode(map[string]any{"refusal": r}); err == nil {
-			a.out.Write(line)
+			a.out.Write(printable(line))
 		}
 	}
 	return status

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -18,6 +19,16 @@ func (a *app) asks() bool {
 		return false
 	}
 	_, err := unix.IoctlGetTermios(int(a.in.Fd()), unix.TCGETS)
+	return err == nil
+}
+
+// terminal tells whether somebody would read what is written there on a screen.
+func terminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
 	return err == nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"syscall"
@@ -41,7 +42,12 @@ func (a *app) backupCommand() *cobra.Command {
 
 // backup fills dir, or removes what it made.
 func (a *app) backup(ctx context.Context, dir string) (m api.BackupManifest, err error) {
-	if err := os.Mkdir(dir, 0o700); err != nil {
+	switch err := os.Mkdir(dir, 0o700); {
+	case errors.Is(err, fs.ErrExist):
+		return m, fmt.Errorf("%q is there already; each backup is a new directory", dir)
+	case errors.Is(err, fs.ErrNotExist):
+		return m, fmt.Errorf("%q cannot be made: make the directory above it first", dir)
+	case err != nil:
 		return m, err
 	}
 	to, err := os.OpenRoot(dir)

@@ -42,12 +42,14 @@ func (a *app) checkCommand() *cobra.Command {
 account, host, task, mode, execution profile, access policy, tier, path arguments. The answer is recorded.
 
 With TOOL it ends with 0 where the tool may be used and with 65 where not. Path arguments are read from --args-file, a
-JSON object of the tool's arguments ("-": standard input); relative paths begin where the command runs.
+JSON object of the tool's arguments ("-": standard input); relative paths begin where the command runs. Every rule that
+refuses is shown, the one that decides first; --json has them under "rules".
 
 With --hook claude it is a PreToolUse hook of Claude Code: it reads what the hook is told from standard input, and ends
 with 0, or with 2 and the reason on standard error. Whatever goes wrong ends with 2.`}
 	cmd.Flags().StringVar(&p.Task, "task", "", "the runtime's `task`")
 	cmd.Flags().StringVar(&p.Project, "project", "", "the `project` in which your own task is asked about")
+	cmd.Flags().BoolVar(&a.opts.DryRun, "dry-run", false, "ask without a record; no path is looked at")
 	cmd.Flags().StringVar(&file, "args-file", "", "the tool's arguments, a JSON object in this `file`")
 	cmd.Flags().StringVar(&hook, "hook", "", "answer as a hook of this `runtime`: claude")
 	cmd.Flags().StringSliceVar(&connectors, "connector", nil, "let tools of this MCP server pass, which is postern connect under its `name` in the runtime: each call is decided there")
@@ -73,6 +75,8 @@ with 0, or with 2 and the reason on standard error. Whatever goes wrong ends wit
 			return a.check(cmd.Context(), p, file)
 		case hook != "claude":
 			return usagef("--hook is claude, not %q", hook)
+		case a.opts.DryRun:
+			return usagef("--hook decides, and what decides is recorded; leave --dry-run out")
 		case file != "" || a.json:
 			return usagef("--hook reads standard input and prints no document; leave --args-file and --json out")
 		}
@@ -105,6 +109,12 @@ func (a *app) check(ctx context.Context, p api.CheckParams, file string) error {
 			t.line("%s may be used", r.Tool)
 		} else {
 			t.line("%s may not be used: %s", r.Tool, list(append([]string{r.Code}, r.Also...)))
+			if len(r.Rules) > 1 {
+				t.row("RULE", "CODE", "WHY", "READ", "FROM")
+				for _, x := range r.Rules {
+					t.row(x.Rule, x.Code, sentence(x.Sentence), sentence(x.Read), sentence(x.From))
+				}
+			}
 		}
 	}); err != nil || r.Allowed {
 		return err
@@ -135,7 +145,7 @@ func withCode(err error) string {
 func (a *app) asked(ctx context.Context, p api.CheckParams) (checked, error) {
 	ctx, cancel := context.WithTimeout(ctx, checkWait)
 	defer cancel()
-	r, err := ask[api.CheckResult](ctx, a, api.Check, p, client.Options{})
+	r, err := ask[api.CheckResult](ctx, a, api.Check, p, client.Options{DryRun: a.opts.DryRun})
 	return checked{r}, err
 }
 

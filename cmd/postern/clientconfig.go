@@ -25,7 +25,7 @@ type stanza struct {
 var stanzas = []stanza{
 	{"claude", ".mcp.json in the project, or ~/.claude.json", jsonStanza("mcpServers", true, true)},
 	{"codex", "~/.codex/config.toml", tomlStanza},
-	{"gemini", ".gemini/settings.json in a trusted folder, or ~/.gemini/settings.json", jsonStanza("mcpServers", false, false)},
+	{"gemini", "~/.gemini/settings.json, or .gemini/settings.json in the project; either is read in a trusted folder only", jsonStanza("mcpServers", false, false)},
 	{"cursor", ".cursor/mcp.json in the project, or ~/.cursor/mcp.json", jsonStanza("mcpServers", false, false)},
 	{"vscode", ".vscode/mcp.json in the project", jsonStanza("servers", true, false)},
 }

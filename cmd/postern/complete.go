@@ -93,3 +93,10 @@ func names[T any](rows []T, name func(T) string) ([]string, cobra.ShellCompDirec
 	slices.Sort(out)
 	return slices.Compact(out), cobra.ShellCompDirectiveNoFileComp
 }
+
+// ofFlag completes a flag's value, whatever arguments stand before it.
+func ofFlag(of cobra.CompletionFunc) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+		return of(cmd, nil, typed)
+	}
+}

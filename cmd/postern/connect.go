@@ -20,7 +20,6 @@ import (
 	"postern/ids"
 	"postern/refusal"
 	"postern/supervisor/api"
-	"postern/supervisor/client"
 )
 
 const (
@@ -84,7 +83,7 @@ func (a *app) resolve(ctx context.Context, project string) (ids.Project, error) 
 	if id, err := ids.Parse[ids.Project](project); err == nil {
 		return id, nil
 	}
-	r, err := ask[api.ProjectListResult](ctx, a, api.ProjectList, struct{}{}, client.Options{})
+	r, err := a.allProjects(ctx, project)
 	if err != nil {
 		return "", err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"postern/near"
 	"postern/refusal"
 	"postern/supervisor/api"
 	"postern/supervisor/client"
@@ -34,8 +35,10 @@ func (a *app) connectionCommand() *cobra.Command {
 	add := widen("add", "let a project use a server, with nothing granted yet (root)", api.ConnectionAdd, "added")
 	var yes bool
 	accept := &cobra.Command{Use: "accept PROJECT SERVER [TOOL…]", Short: "accept the server's current revision, and changed tools (root)", ValidArgsFunction: a.completeConnections,
-		Long: "Accepts the server's current revision, and of the granted tools and prompts those that are named, as that revision defines them. " +
-			"What has changed is shown first, word by word; at a terminal it asks."}
+		Example: "  postern connection accept shop files --dry-run\n  postern connection accept shop files read_file",
+		Long: "Accepts the server's current revision, and of the granted tools and prompts those that are named, as that revision defines them.\n" +
+			"What has changed is shown first: of the registration what runs, of the tools word by word; at a terminal it asks.\n" +
+			"What is accepted is the revision that was shown: where the server has changed again meanwhile, nothing is."}
 	items(accept)
 	accept.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	accept.Args = func(cmd *cobra.Command, args []string) error { return both(cmd, args[:min(2, len(args))]) }
@@ -97,7 +100,7 @@ func (a *app) connectionCommand() *cobra.Command {
 		return exactly()(cmd, args)
 	}
 	ls.RunE = func(cmd *cobra.Command, _ []string) error {
-		r, err := ask[api.ConnectionListResult](cmd.Context(), a, api.ConnectionList, api.ProjectParams{Project: project}, client.Options{})
+		r, err := a.allConnections(cmd.Context(), project)
 		if err != nil {
 			return err
 		}
@@ -115,21 +118,38 @@ func (a *app) connectionCommand() *cobra.Command {
 	return a.group("connection", "a project's use of a server, and the tools granted", add, ls, show, grant, revoke, accept, enable, disable)
 }
 
+// acceptedDocument is an accepted connection with what differed in its registration.
+type acceptedDocument struct {
+	api.ConnectionResult
+	Registration *api.ServerDiffResult `json:"registration,omitempty"`
+}
+
 // acceptConnection shows what differs before it accepts, and accepts no other
-// definition than what it showed.
+// definition and no other revision than it showed.
 func (a *app) acceptConnection(ctx context.Context, p api.ConnectionParams, yes bool) error {
 	shown, err := ask[api.ConnectionResult](ctx, a, api.ConnectionShow, api.ConnectionParams{Project: p.Project, Server: p.Server}, client.Options{})
 	if err != nil {
 		return err
 	}
+	p.Revision = shown.Current
 	for _, c := range shown.Changes {
+		if c.Ungranted {
+			continue
+		}
 		if p.Seen == nil {
 			p.Seen = map[string]string{}
 		}
 		p.Seen[c.Tool] = c.Pin
 	}
-	if !a.json && len(shown.Changes) > 0 {
+	diff, err := a.registrationDiff(ctx, shown)
+	if err != nil {
+		return err
+	}
+	if !a.json && (len(shown.Changes) > 0 || diff != nil) {
 		t := newTable(a.out)
+		if diff != nil {
+			diffLines(t, *diff)
+		}
 		changeLines(t, shown.Changes)
 		if err := t.flush(); err != nil {
 			return fmt.Errorf("write the output: %w", err)
@@ -144,13 +164,58 @@ func (a *app) acceptConnection(ctx context.Context, p api.ConnectionParams, yes 
 			return errors.New("not accepted; nothing was changed")
 		}
 	}
-	return a.widenConnection(ctx, api.ConnectionAccept, p, "accepted")
+	r, err := ask[api.ConnectionResult](ctx, a, api.ConnectionAccept, p, a.opts)
+	if err != nil {
+		return err
+	}
+	return a.show(acceptedDocument{r, diff}, func(t *table) {
+		a.widened(t, p, r, "accepted")
+		if left := stillChanged(r); len(left) > 0 && !a.opts.DryRun {
+			t.line("Refused until they are accepted by name: postern connection accept %s %s %s", p.Project, p.Server, strings.Join(left, " "))
+		}
+	})
+}
+
+// stillChanged are the tools whose new definitions nobody accepted.
+func stillChanged(r api.ConnectionResult) (left []string) {
+	for _, x := range r.Tools {
+		if x.Granted && x.Kind == "" && x.Reason == string(refusal.ToolChanged) {
+			left = append(left, x.Tool)
+		}
+	}
+	return left
+}
+
+// registrationDiff asks what root alone may know: how the registration differs from the
+// one that was accepted. Nil where it does not differ, or whoever asks is not root and
+// will be refused by the authority.
+func (a *app) registrationDiff(ctx context.Context, c api.ConnectionResult) (*api.ServerDiffResult, error) {
+	if c.Accepted == c.Current || c.Accepted == "" {
+		return nil, nil
+	}
+	diff, err := ask[api.ServerDiffResult](ctx, a, api.ServerDiff, api.ServerDiffParams{Server: c.Server, From: c.Accepted, To: c.Current}, client.Options{})
+	var r *api.Refusal
+	switch {
+	case err == nil:
+		return &diff, nil
+	case errors.As(err, &r) && r.Code == refusal.NotPermitted:
+		return nil, nil
+	case errors.As(err, &r) && r.Code == refusal.NotFound:
+		return &api.ServerDiffResult{Server: c.Server, Label: c.Label, From: c.Accepted, To: c.Current,
+			Notes: []string{"What was accepted is so old that it is not remembered: look at all of it with postern server show."}}, nil
+	}
+	return nil, err
 }
 
 // changeLines shows differences: words that go as [-words-], words that come as {+words+}.
 func changeLines(t *table, changes []api.Change) {
-	t.line("Granted, and listed otherwise by the current revision:")
-	for _, c := range changes {
+	for i, c := range changes {
+		switch {
+		case i == 0 && !c.Ungranted:
+			t.line("Granted, and listed otherwise by the current revision:")
+		case c.Ungranted && (i == 0 || !changes[i-1].Ungranted):
+			t.line("Not granted, and listed otherwise than by the revision that was accepted:")
+		}
 		if c.Reason != "" {
 			t.line("%s is %s: %s", c.Tool, c.State, c.Reason)
 		} else {
@@ -181,17 +246,20 @@ func (a *app) widenConnection(ctx context.Context, action api.Action, p api.Conn
 	if err != nil {
 		return err
 	}
-	return a.show(r, func(t *table) {
-		t.line(a.would()+"%s", what)
-		if !a.opts.DryRun { // its answer is the connection as it was
-			connectionTable(t, r)
+	return a.show(r, func(t *table) { a.widened(t, p, r, what) })
+}
+
+// widened tells that it was done, and the connection as it then stands.
+func (a *app) widened(t *table, p api.ConnectionParams, r api.ConnectionResult, what string) {
+	t.line(a.would()+"%s", what)
+	if !a.opts.DryRun { // its answer is the connection as it was
+		connectionTable(t, r)
+	}
+	for _, x := range r.Tools {
+		if slices.Contains(p.Tools, x.Tool) && (p.Tier == "destructive" || x.Tier == "destructive") {
+			t.line("%s is of tier destructive: it cannot be called until there are approvals (approval_required).", x.Tool)
 		}
-		for _, x := range r.Tools {
-			if slices.Contains(p.Tools, x.Tool) && (p.Tier == "destructive" || x.Tier == "destructive") {
-				t.line("%s is of tier destructive: it cannot be called until there are approvals (approval_required).", x.Tool)
-			}
-		}
-	})
+	}
 }
 
 // nearestTool adds to a refusal for a tool that the server does not offer which
@@ -213,7 +281,7 @@ func (a *app) nearestTool(ctx context.Context, p api.ConnectionParams, err error
 	for _, name := range p.Tools {
 		best, distance := "", 4
 		for _, x := range c.Tools {
-			if d := edits(name, x.Tool); !offered[name] && d < distance {
+			if d := near.Edits(name, x.Tool); !offered[name] && d < distance {
 				best, distance = x.Tool, d
 			}
 		}
@@ -227,10 +295,18 @@ func (a *app) nearestTool(ctx context.Context, p api.ConnectionParams, err error
 	return &told
 }
 
+// credentialText is all that is said of a credential to whoever is not root.
+func credentialText(c api.ConnectionResult) string {
+	if c.CredentialState == "" {
+		return c.Credential
+	}
+	return c.CredentialState
+}
+
 func connectionRows(t *table, rows []api.ConnectionResult) {
 	t.row("SERVER", "READINESS", "ENABLED", "CREDENTIAL", "VERSION", "PROJECT", "CONNECTION", "REASON")
 	for _, c := range rows {
-		t.row(c.Label, c.Readiness, yesNo(c.Enabled), c.Credential, c.Version, c.Project, c.Connection, c.Reason)
+		t.row(c.Label, c.Readiness, yesNo(c.Enabled), credentialText(c), c.Version, c.Project, c.Connection, c.Reason)
 	}
 }
 
@@ -239,7 +315,7 @@ func connectionTable(t *table, c api.ConnectionResult) {
 	t.row("project", c.Project)
 	t.row("server", c.Label+" "+c.Server)
 	t.row("enabled", yesNo(c.Enabled))
-	t.row("credential", c.Credential)
+	t.row("credential", credentialText(c))
 	t.row("accepted revision", c.Accepted)
 	if c.Current != c.Accepted {
 		t.row("current revision", c.Current)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -55,21 +56,16 @@ func (a *app) doctorCommand() *cobra.Command {
 				return err
 			}
 		}
-		layers := hostLayers(append([]string{existing(stateDir)}, a.workspaces(cmd)...))
-		layers = append(layers, uidLayer(r), userLayer(), programsLayer(libexec), a.supervisorLayer(cmd))
-		doc := doctorDocument{State: layerOK, Layers: layers}
-		var missing []string
-		for _, l := range layers {
-			switch {
-			case l.State == layerMissing:
-				doc.State = layerMissing
-				missing = append(missing, l.Layer)
-			case l.State == layerDegraded && doc.State == layerOK:
-				doc.State = layerDegraded
-			}
-		}
-		if err := a.show(doc, func(t *table) { doctorTable(t, layers) }); err != nil {
+		layers := hostLayers(append([]string{existing(stateDir)}, a.workspaces(cmd.Context())...))
+		doc := judged(append(layers, uidLayer(r), userLayer(), programsLayer(libexec), a.supervisorLayer(cmd.Context())))
+		if err := a.show(doc, func(t *table) { doctorTable(t, doc.Layers) }); err != nil {
 			return err
+		}
+		var missing []string
+		for _, l := range doc.Layers {
+			if l.State == layerMissing {
+				missing = append(missing, l.Layer)
+			}
 		}
 		if missing != nil {
 			return &shown{status: refusal.Of(refusal.LayerMissing).Exit, text: "missing: " + list(missing)}
@@ -77,6 +73,17 @@ func (a *app) doctorCommand() *cobra.Command {
 		return nil
 	}
 	return cmd
+}
+
+// judged takes the worst of the layers for the whole.
+func judged(layers []layer) doctorDocument {
+	doc := doctorDocument{State: layerOK, Layers: layers}
+	for _, l := range layers {
+		if l.State == layerMissing || l.State == layerDegraded && doc.State == layerOK {
+			doc.State = l.State
+		}
+	}
+	return doc
 }
 
 func doctorTable(t *table, layers []layer) {
@@ -154,8 +161,8 @@ func programsLayer(dir string) layer {
 
 // workspaces are those that a running supervisor knows; each may lie on a file
 // system of its own.
-func (a *app) workspaces(cmd *cobra.Command) []string {
-	all, err := ask[api.ProjectListResult](cmd.Context(), a, api.ProjectList, struct{}{}, client.Options{})
+func (a *app) workspaces(ctx context.Context) []string {
+	all, err := a.allProjects(ctx, "")
 	if err != nil {
 		return nil
 	}
@@ -168,9 +175,9 @@ func (a *app) workspaces(cmd *cobra.Command) []string {
 
 // supervisorLayer tells what a running supervisor says of itself; none running
 // is no fault of the host.
-func (a *app) supervisorLayer(cmd *cobra.Command) layer {
+func (a *app) supervisorLayer(ctx context.Context) layer {
 	const name, meaning = "supervisor", "projects are reachable while it serves"
-	s, err := ask[api.StatusResult](cmd.Context(), a, api.Status, struct{}{}, client.Options{})
+	s, err := ask[api.StatusResult](ctx, a, api.Status, struct{}{}, client.Options{})
 	var r *api.Refusal
 	switch {
 	case errors.As(err, &r) && r.Code != refusal.Unreachable:
@@ -179,16 +186,19 @@ func (a *app) supervisorLayer(cmd *cobra.Command) layer {
 		return judge(name, false, layerDegraded, "does not serve "+a.runDir, meaning, "start posternd, or name its directory with --run-dir")
 	}
 	found, why := fmt.Sprintf("%s, version %s", s.State, s.Version), "root is told"
+	if s.ReadOnly != 0 {
+		found += ", read-only"
+	}
 	if s.StatusCounts != nil {
 		found, why = found+fmt.Sprintf(", %d sessions, %d bridges", s.Sessions, s.Bridges), s.Reason
 	}
-	root, err := ask[api.RootStatusResult](cmd.Context(), a, api.RootStatus, struct{}{}, client.Options{})
+	root, err := ask[api.RootStatusResult](ctx, a, api.RootStatus, struct{}{}, client.Options{})
 	if err == nil {
 		found += fmt.Sprintf(", cgroup %s, uids %d–%d", root.Cgroup, root.UIDFirst, uint64(root.UIDFirst)+uint64(root.UIDCount)-1)
 	}
 	switch {
 	case s.State != "serving":
-		return judge(name, false, layerDegraded, found, meaning, strings.TrimSpace("see why it is "+s.State+": "+why))
+		return judge(name, false, layerDegraded, found, meaning, strings.TrimSpace(stateCure(s.State)+": "+why))
 	case s.Access == "denying":
 		why := "root is told"
 		if s.StatusCounts != nil {
@@ -197,12 +207,34 @@ func (a *app) supervisorLayer(cmd *cobra.Command) layer {
 		return judge(name, false, layerDegraded, found+", the access policy cannot be read", meaning+"; everyone the policy governs is denied", "mend the file, see postern access show: "+why)
 	case s.StatusCounts != nil && len(s.Unmatched) > 0:
 		return judge(name, false, layerDegraded, found+", a denial of the access policy matches no tool", strings.Join(s.Unmatched, "; "), "write the tool's own name, server/tool or */operation; postern server show lists what servers have")
+	case a.storeFree(ctx) < leastFree:
+		return judge(name, false, layerDegraded, found+", the disk of the state directory is almost full", "calls go on while they can be recorded, and are denied when they cannot", stateCure("denying"))
 	case root.Config.Error != "":
 		return judge(name, false, layerDegraded, found+", the configuration has mistakes", "what postern.yaml and the profiles said before still holds", "mend it, it is read again by itself: "+root.Config.Error)
 	case len(root.Config.Restart) > 0:
 		return judge(name, false, layerDegraded, found+", the configuration waits for a restart", "postern.yaml says something else than what runs: "+strings.Join(root.Config.Restart, "; "), "start posternd again, or take it back")
 	case len(root.Warnings) > 0:
-		return judge(name, false, layerDegraded, found, strings.Join(root.Warnings, "; "), "see the supervisor's log")
+		return judge(name, false, layerDegraded, found, strings.Join(root.Warnings, "; "), "mend what it names; postern credential list and postern server list have the rest")
 	}
 	return judge(name, true, "", found, meaning, "")
+}
+
+// leastFree is what the authority itself leaves to its records.
+const leastFree = 64 << 20
+
+// storeFree is the room that is left for records; much where nobody tells.
+func (a *app) storeFree(ctx context.Context) int64 {
+	m, err := ask[api.MetricsResult](ctx, a, api.Metrics, struct{}{}, client.Options{})
+	if err != nil {
+		return leastFree
+	}
+	return m.FreeBytes
+}
+
+// stateCure is what helps where no calls are taken.
+func stateCure(state string) string {
+	if state == "denying" {
+		return "make room in the state directory's file system, or mend it; then it serves by itself"
+	}
+	return "start posternd again, or postern drain --cancel"
 }

@@ -66,7 +66,7 @@ func uidLayer(r uidRange) layer {
 
 // needed are the capabilities that building a jail takes, by their numbers.
 var needed = map[string]int{"chown": unix.CAP_CHOWN, "dac_override": unix.CAP_DAC_OVERRIDE, "fowner": unix.CAP_FOWNER, "kill": unix.CAP_KILL, "setgid": unix.CAP_SETGID,
-	"setuid": unix.CAP_SETUID, "setpcap": unix.CAP_SETPCAP, "net_admin": unix.CAP_NET_ADMIN, "sys_admin": unix.CAP_SYS_ADMIN}
+	"setuid": unix.CAP_SETUID, "setpcap": unix.CAP_SETPCAP, "net_admin": unix.CAP_NET_ADMIN, "sys_admin": unix.CAP_SYS_ADMIN, "sys_ptrace": unix.CAP_SYS_PTRACE}
 
 func capabilitiesLayer() layer {
 	const name, meaning = "capabilities", "posternd builds jails with them, and no jail keeps one"

@@ -14,7 +14,7 @@ import (
 func (a *app) askerFlags(cmd *cobra.Command, p *api.AskerParams) {
 	cmd.Flags().StringVar(&p.Task, "task", "", "for this `task`")
 	cmd.Flags().StringVar(&p.Project, "project", "", "for whoever would act in this `project`")
-	cmd.Flags().StringVar(&p.Principal, "principal", "", "for this principal, as `CHANNEL:ID` (default: the project's owner)")
+	cmd.Flags().StringVar(&p.Principal, "principal", "", "for this principal, as `CHANNEL:ID` (default: you, where you connect; else the project's owner)")
 	cmd.Flags().StringVar(&p.Mode, "mode", "", "in this `mode`")
 	cmd.RegisterFlagCompletionFunc("project", a.completeProjects)
 }
@@ -133,16 +133,20 @@ Runtimes' own tools, which ask with postern check, are listed with --native.`}
 }
 
 func (a *app) activityShowCommand() *cobra.Command {
-	return &cobra.Command{Use: "show RECORD", Short: "explain one record: what happened, and every rule that denied", Args: exactly("RECORD"),
+	p := api.RecordParams{}
+	cmd := &cobra.Command{Use: "show RECORD", Short: "explain one record: what happened, and every rule that denied", Args: exactly("RECORD"),
 		Long: `Explains one record of activity. RECORD is what stands under CALL: a call's id or, for what was denied, the place of its
 record. What is shown of the rules is what was recorded at that moment; postern explain asks them anew.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r, err := ask[api.RecordResult](cmd.Context(), a, api.ActivityShow, api.RecordParams{Record: args[0]}, client.Options{})
+			p.Record = args[0]
+			r, err := ask[api.RecordResult](cmd.Context(), a, api.ActivityShow, p, client.Options{})
 			if err != nil {
 				return err
 			}
 			return a.show(r, func(t *table) { recordTable(t, r) })
 		}}
+	argumentsFlag(cmd, &p.Arguments)
+	return cmd
 }
 
 func recordTable(t *table, r api.RecordResult) {
@@ -168,6 +172,9 @@ func recordTable(t *table, r api.RecordResult) {
 	t.row("recorded", sentence(r.Policy))
 	if r.Reason != "" {
 		t.row("reason", sentence(r.Reason))
+	}
+	if text := argumentsText(r.ActivityRow); text != "" {
+		t.line("\nArguments: %s", text)
 	}
 	if len(r.Denies) > 0 {
 		t.line("\nEvery rule that denied at that moment:")

@@ -23,8 +23,6 @@ import (
 	"os"
 )
 
-func main() { os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
-
 // run is the whole program: arguments in, exit status out.
 func run(ctx context.Context, args []string, in *os.File, out, errw io.Writer) int {
 	a := &app{in: in, out: out, err: errw}

@@ -3,6 +3,8 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -63,18 +65,21 @@ type fake struct {
 // strict holds the parameter type of each action: what does not decode into it
 // is refused as the real servers refuse it.
 var strict = map[api.Action]func(raw []byte) error{
-	api.AccountAdd: as[api.AccountAddParams], api.AccountDelete: as[api.Selected], api.ProjectAdd: as[api.ProjectAddParams], api.ProjectSet: as[api.ProjectSetParams],
-	api.ServerAdd: as[api.ServerParams], api.ServerUpdate: as[api.ServerParams], api.ServerDelete: as[api.Selected], api.ServerList: as[struct{}], api.ServerShow: as[api.Selected],
-	api.RootStatus: as[struct{}], api.Status: as[struct{}], api.AccountList: as[struct{}], api.AccountShow: as[api.Selected], api.AccountSuspend: as[api.Selected],
-	api.AccountActivate: as[api.Selected], api.ProjectList: as[struct{}], api.ProjectShow: as[api.Selected], api.ProjectDelete: as[api.Selected],
-	api.MemberAdd: as[api.MemberParams], api.MemberRemove: as[api.MemberParams], api.ServerProbe: as[api.Selected], api.ServerCatalogue: as[api.Selected],
-	api.ConnectionAdd: as[api.ConnectionParams], api.ConnectionList: as[api.ProjectParams], api.ConnectionShow: as[api.ConnectionParams], api.ConnectionGrant: as[api.ConnectionParams],
+	api.AccountAdd: as[api.AccountAddParams], api.AccountDelete: as[api.Selected], api.ProjectAdd: as[api.ProjectAddParams], api.ProjectSet: as[api.ProjectSetParams], api.ProjectMove: as[api.ProjectMoveParams],
+	api.ServerAdd: as[api.ServerParams], api.ServerUpdate: as[api.ServerParams], api.ServerDelete: as[api.Selected], api.ServerList: as[api.PageParams], api.ServerShow: as[api.Selected],
+	api.ServerDiff: as[api.ServerDiffParams], api.ServerGC: as[struct{}],
+	api.RootStatus: as[struct{}], api.Status: as[struct{}], api.AccountList: as[api.PageParams], api.AccountShow: as[api.Selected], api.AccountSuspend: as[api.Selected],
+	api.AccountActivate: as[api.Selected], api.ProjectList: as[api.ProjectListParams], api.ProjectShow: as[api.Selected], api.ProjectDelete: as[api.Selected],
+	api.MemberAdd: as[api.MemberParams], api.MemberRemove: as[api.MemberParams], api.ServerProbe: as[api.ServerProbeParams], api.ServerCatalogue: as[api.Selected],
+	api.ConnectionAdd: as[api.ConnectionParams], api.ConnectionList: as[api.ListParams], api.ConnectionShow: as[api.ConnectionParams], api.ConnectionGrant: as[api.ConnectionParams],
 	api.ConnectionRevoke: as[api.ConnectionParams], api.ConnectionAccept: as[api.ConnectionParams], api.ConnectionEnable: as[api.ConnectionParams], api.ConnectionDisable: as[api.ConnectionParams],
-	api.TaskNew: as[api.TaskNewParams], api.TaskToken: as[api.TaskParams], api.TaskList: as[api.ProjectParams], api.TaskShow: as[api.TaskParams], api.TaskRevoke: as[api.TaskParams],
-	api.Backup: as[struct{}], api.RootBackup: as[struct{}],
-	api.Ps: as[api.ProjectParams], api.Activity: as[api.ActivityParams],
+	api.TaskNew: as[api.TaskNewParams], api.TaskToken: as[api.TaskParams], api.TaskList: as[api.ListParams], api.TaskShow: as[api.TaskParams], api.TaskRevoke: as[api.TaskParams],
+	api.Drain: as[api.DrainParams], api.ReadOnlySet: as[api.ReadOnlyParams], api.Backup: as[struct{}], api.RootBackup: as[struct{}],
+	api.Ps: as[api.ListParams], api.Logs: as[api.LogsParams], api.Metrics: as[struct{}], api.Quota: as[api.QuotaParams], api.Activity: as[api.ActivityParams], api.ArtifactList: as[api.ArtifactListParams], api.ArtifactGet: as[api.ArtifactGetParams],
 	api.Explain: as[api.ExplainParams], api.Capabilities: as[api.CapabilitiesParams], api.ActivityShow: as[api.RecordParams], api.Check: as[api.CheckParams],
+	api.CredentialAdd: as[api.CredentialParams], api.CredentialRotate: as[api.CredentialParams], api.CredentialRevoke: as[api.Selected], api.CredentialList: as[api.PageParams],
 	api.AccessShow: as[struct{}], api.AccessMatrix: as[api.AccessMatrixParams], api.AccessEdit: as[api.AccessEditParams],
+	api.AccessPair: as[api.PairParams], api.AccessRedeem: as[api.RedeemParams], api.AccessUnpair: as[api.UnpairParams], api.AccessPaired: as[struct{}],
 }
 
 func as[P any](raw []byte) error {
@@ -221,20 +226,25 @@ func postern(t *testing.T, args ...string) result {
 var commands = map[api.Action][]string{
 	api.AccountAdd: {"account", "add", "ana", "--uid", "1000"}, api.AccountDelete: {"account", "delete", "ana"}, api.AccountList: {"account", "list"},
 	api.AccountShow: {"account", "show", "ana"}, api.AccountSuspend: {"account", "suspend", "ana"}, api.AccountActivate: {"account", "activate", "ana"},
-	api.ProjectAdd: {"project", "add", "demo", "--workspace", "/w", "--owner", "ana"}, api.ProjectSet: {"project", "set", "demo", "--person-bind", "off"},
+	api.ProjectAdd: {"project", "add", "demo", "--workspace", "/w", "--owner", "ana"}, api.ProjectSet: {"project", "set", "demo", "--person-bind", "off"}, api.ProjectMove: {"project", "move", "demo", "/w"},
 	api.ProjectList: {"project", "list"}, api.ProjectShow: {"project", "show", "demo"}, api.ProjectDelete: {"project", "delete", "demo"},
 	api.MemberAdd: {"project", "member", "add", "demo", "ben"}, api.MemberRemove: {"project", "member", "remove", "demo", "ben"},
 	api.ServerAdd: {"server", "add", "fs", "--profile", "node", "--", "/usr/bin/node"}, api.ServerUpdate: {"server", "update", "fs", "--profile", "node", "--", "/usr/bin/node"},
-	api.ServerDelete: {"server", "delete", "fs"}, api.ServerList: {"server", "list"}, api.ServerShow: {"server", "show", "fs"}, api.ServerProbe: {"server", "probe", "fs"},
+	api.ServerDelete: {"server", "delete", "fs"}, api.ServerList: {"server", "list"}, api.ServerDiff: {"server", "diff", "fs"}, api.ServerGC: {"server", "gc"}, api.ServerShow: {"server", "show", "fs"}, api.ServerProbe: {"server", "probe", "fs"},
 	api.ServerCatalogue: {"server", "show", "fs"},
 	api.ConnectionAdd:   {"connection", "add", "demo", "fs"}, api.ConnectionList: {"connection", "list", "demo"}, api.ConnectionShow: {"connection", "show", "demo", "fs"},
 	api.ConnectionGrant: {"connection", "grant", "demo", "fs", "read"}, api.ConnectionRevoke: {"connection", "revoke", "demo", "fs"}, api.ConnectionAccept: {"connection", "accept", "demo", "fs"},
 	api.ConnectionEnable: {"connection", "enable", "demo", "fs"}, api.ConnectionDisable: {"connection", "disable", "demo", "fs"},
 	api.TaskNew: {"task", "new", "--project", "demo", "--for-uid", "1000", "--token-file"}, api.TaskToken: {"task", "token", "t", "--token-file"}, api.TaskList: {"task", "list"},
-	api.TaskShow: {"task", "show", "t"}, api.TaskRevoke: {"task", "revoke", "t"}, api.Ps: {"ps"}, api.Activity: {"activity"},
+	api.TaskShow: {"task", "show", "t"}, api.TaskRevoke: {"task", "revoke", "t"}, api.Ps: {"ps"}, api.Logs: {"logs", "p"}, api.Metrics: {"status"}, api.Quota: {"quota"}, api.Activity: {"activity"},
 	api.Explain: {"explain", "--task", "t", "read"}, api.Capabilities: {"capabilities", "--project", "demo"}, api.ActivityShow: {"activity", "show", "cal_1"}, api.Check: {"check", "--task", "t", "WebFetch"},
 	api.AccessShow: {"access", "show"}, api.AccessMatrix: {"access", "matrix"}, api.AccessEdit: {"access", "set", "w", "x", "read"},
+	api.AccessPair: {"access", "pair", "w"}, api.AccessRedeem: {"access", "redeem", "w:1", "x"}, api.AccessUnpair: {"access", "unpair", "w:1"}, api.AccessPaired: {"access", "show"},
+	api.CredentialAdd: {"credential", "add", "tok", "--project", "demo", "--server", "fs", "--systemd", "key"}, api.CredentialRotate: {"credential", "rotate", "tok", "--systemd", "key"},
+	api.CredentialRevoke: {"credential", "revoke", "tok"}, api.CredentialList: {"credential", "list"},
+	api.Drain: {"drain"}, api.ReadOnlySet: {"readonly", "on"},
 	api.Status: {"doctor"}, api.RootStatus: {"doctor"},
+	api.ArtifactList: {"artifact", "list"}, api.ArtifactGet: {"artifact", "get", "art_1", "--out", newDirectory},
 	api.Backup: {"backup", newDirectory}, api.RootBackup: {"backup", newDirectory},
 }
 
@@ -265,6 +275,7 @@ func TestCLI1_OneDocumentWhateverHappens(t *testing.T) {
 	for _, asks := range []api.Action{api.Explain, api.Check} { // else they end with 65, after their document
 		answers[asks] = []string{`{"result":{"allowed":true}}`}
 	}
+	answers[api.ArtifactGet] = []string{`{"result":{"digest":"` + hex.EncodeToString(sha256.New().Sum(nil)) + `"}}`} // of nothing
 	answers[api.Backup], answers[api.RootBackup] = wholeBackup()
 	f, stop, err := serveFake(dir, answers)
 	if err != nil {
@@ -284,8 +295,8 @@ func TestCLI1_OneDocumentWhateverHappens(t *testing.T) {
 		if !strings.Contains(f.asked(), `{"action":"`+string(action)+`"`) {
 			t.Errorf("%q did not ask %s", args, action)
 		}
-		if args[0] == "backup" {
-			os.RemoveAll(args[1])
+		if last := args[len(args)-1]; filepath.Base(last) == "backup" && filepath.IsAbs(last) {
+			os.RemoveAll(last)
 		}
 		r = postern(t, append([]string{"--json", "--run-dir", filepath.Join(dir, "none")}, args...)...)
 		if want := refusal.ExitUnreachable; r.status != want && args[0] != "doctor" {
@@ -395,11 +406,12 @@ func TestCLI4_NoControlCharacters(t *testing.T) {
 		api.ProjectList:     {`{"result":{"projects":[{"label":` + s + `,"workspace":` + s + `}]}}`},
 		api.ServerShow:      {`{"result":{"label":` + s + `,"command":[` + s + `],"tiers":{` + s + `:"observe"}}}`},
 		api.ServerCatalogue: {`{"result":{"probed":1,"error":` + s + `,"tools":[{"tool":` + s + `,"description":` + s + `}]}}`},
-		api.ServerProbe:     {`{"event":{"text":` + s + `}}`, `{"result":{}}`},
+		api.ServerProbe:     {`{"event":{"text":` + s + `}}`, `{"result":{"probed":1,"error":` + s + `}}`},
 		api.ConnectionShow:  {`{"result":{"label":` + s + `,"notice":` + s + `,"reason":` + s + `}}`},
 		api.ProjectAdd:      {`{"result":{"label":` + s + `,"warnings":[` + s + `]}}`},
 		api.Ps:              {`{"result":{"rows":[{"label":` + s + `,"last_error":` + s + `}]}}`},
 		api.Activity:        {`{"result":{"rows":[{"tool":` + s + `,"principal":` + s + `}],"cursor":` + s + `,"more":true}}`},
+		api.ServerDiff:      {`{"result":{"label":` + s + `,"from":"a","to":"b","members":[{"member":` + s + `,"was":[` + s + `]},{"member":"command","is":[` + s + `]}],"files":{"names_added":[` + s + `]},"notes":[` + s + `]}}`},
 		api.TaskRevoke:      {`{"result":{"note":` + s + `,"admitted_before":[{"tool":` + s + `}]}}`},
 		api.AccountList:     {`{"refusal":{"code":"busy","sentence":` + s + `,"detail":` + s + `,"help":` + s + `}}`},
 	})
@@ -407,7 +419,7 @@ func TestCLI4_NoControlCharacters(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stop()
-	for _, args := range [][]string{{"project", "list"}, {"server", "show", "x"}, {"server", "probe", "x"}, {"connection", "show", "a", "b"}, commands[api.ProjectAdd], {"ps"}, {"activity"}, {"task", "revoke", "t"}, {"account", "list"}, {"account", hostile[:len(hostile)-1]}, {"ps", "--" + hostile[:len(hostile)-1]}} {
+	for _, args := range [][]string{{"project", "list"}, {"server", "show", "x"}, {"server", "diff", "x"}, {"server", "probe", "x"}, {"connection", "show", "a", "b"}, commands[api.ProjectAdd], {"ps"}, {"activity"}, {"task", "revoke", "t"}, {"account", "list"}, {"account", hostile[:len(hostile)-1]}, {"ps", "--" + hostile[:len(hostile)-1]}} {
 		r := postern(t, append([]string{"--run-dir", dir}, args...)...)
 		for _, text := range []string{r.stdout, r.err} {
 			if strings.ContainsAny(text, "\x1b\u202e\x00") || strings.Contains(text, "b\nc") || strings.Contains(text, "c\td") {
@@ -614,5 +626,30 @@ func TestTheNamedValuesAreAll(t *testing.T) {
 		if _, ok := store.ParseState(s); !ok {
 			t.Errorf("%q is no state", s)
 		}
+	}
+}
+
+// A server that says forever that there is more is not asked forever.
+func TestListsTurnPagesForwardOnly(t *testing.T) {
+	dir := t.TempDir()
+	f, stop, err := serveFake(dir, map[api.Action][]string{
+		api.ProjectList:    {`{"result":{"projects":[{"label":"onerow","project":"prj_b"}],"next":"b"}}`},
+		api.AccountList:    {`{"result":{"accounts":[{"name":"onerow","account":"acc_b"}],"next":"b"}}`},
+		api.ServerList:     {`{"result":{"servers":[{"label":"onerow","server":"srv_b"}],"next":"b"}}`},
+		api.CredentialList: {`{"result":{"credentials":[{"label":"onerow","credential":"crd_b"}],"next":"b"}}`},
+		api.ConnectionList: {`{"result":{"connections":[{"label":"onerow","connection":"con_b"}],"next":"b"}}`},
+		api.TaskList:       {`{"result":{"tasks":[{"host":"onerow","task":"tsk_b"}],"next":"b"}}`},
+		api.Ps:             {`{"result":{"rows":[{"label":"onerow","jail":"jal_b"}],"next":"b"}}`}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	for _, args := range [][]string{{"project", "list"}, {"account", "list"}, {"server", "list"}, {"credential", "list"}, {"connection", "list", "shop"}, {"task", "list"}, {"ps"}} {
+		if r := postern(t, append([]string{"--run-dir", dir}, args...)...); r.status != 0 || strings.Count(r.stdout, "onerow") != 2 {
+			t.Errorf("%v: status %d, %q%q", args, r.status, r.stdout, r.err)
+		}
+	}
+	if asked := f.asked(); strings.Count(asked, `"after":"b"`) != 7 || strings.Count(asked, `{"project":"shop","after":"b"}`) != 1 {
+		t.Errorf("the second pages: %s", asked)
 	}
 }

@@ -15,6 +15,9 @@ import (
 	"postern/supervisor/api"
 )
 
+// profilesDir holds the profiles of an installed Postern.
+const profilesDir = "/etc/postern/profiles.d"
+
 // profileRow is one profile in a list.
 type profileRow struct {
 	Name        string `json:"name"`
@@ -122,7 +125,7 @@ func (a *app) profileCommand() *cobra.Command {
 		return a.show(all[i], func(t *table) { profileTable(t, all[i]) })
 	}}
 	for _, cmd := range []*cobra.Command{list, show} {
-		cmd.Flags().StringVar(&dir, "profiles-dir", "/etc/postern/profiles.d", "`directory` of profiles of your own")
+		cmd.Flags().StringVar(&dir, "profiles-dir", profilesDir, "`directory` of profiles of your own")
 	}
 	show.Flags().BoolVar(&source, "source", false, "the file itself, to start a profile of your own from")
 	check := &cobra.Command{Use: "check FILE…", Short: "every mistake of profiles that need not be installed yet", RunE: func(_ *cobra.Command, args []string) error {

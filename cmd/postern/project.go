@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"postern/refusal"
 	"postern/supervisor/api"
 	"postern/supervisor/client"
 )
@@ -34,7 +35,7 @@ func (a *app) projectCommand() *cobra.Command {
 		return a.doneProject(r, "project %s added: %s, workspace %s", r.Label, r.Project, r.Workspace)
 	}
 	ls := &cobra.Command{Use: "list", Short: "list projects", Args: exactly(), RunE: func(cmd *cobra.Command, _ []string) error {
-		r, err := ask[api.ProjectListResult](cmd.Context(), a, api.ProjectList, struct{}{}, client.Options{})
+		r, err := a.allProjects(cmd.Context(), "")
 		if err != nil {
 			return err
 		}
@@ -58,20 +59,66 @@ func (a *app) projectCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.narrow(cmd.Context(), api.ProjectDelete, api.Selected{Selector: args[0]}, "project "+args[0]+" deleted")
 		}}
-	set := a.projectSetCommand()
-	a.changes(add, del, set)
-	return a.group("project", "projects: a workspace, its owner and its members", add, ls, show, set, a.memberCommand(), del)
+	set, move := a.projectSetCommand(), a.projectMoveCommand()
+	a.changes(add, del, set, move)
+	return a.group("project", "projects: a workspace, its owner and its members", add, ls, show, set, move, a.memberCommand(), del)
+}
+
+func (a *app) projectMoveCommand() *cobra.Command {
+	var now bool
+	move := &cobra.Command{Use: "move PROJECT DIR", Short: "give a project another directory (root)", Args: exactly("PROJECT", "DIR"),
+		Long: "Gives a project another directory, or the same path anew where another directory lies there now (project_replaced). The\n" +
+			"directory is checked as at project add. The project's id, members, connections, grants and records stay; its live tasks and\n" +
+			"tokens end, because they were made for the former directory, and its servers are ended. Nothing is copied: move the files\n" +
+			"first. While calls are open it is refused, unless with --now, which ends them.",
+		Example: "  sudo postern project move shop /srv/new/shop --dry-run\n  sudo postern project move shop /srv/new/shop"}
+	move.Flags().BoolVar(&now, "now", false, "end calls that are open")
+	move.RunE = func(cmd *cobra.Command, args []string) error {
+		dir, err := filepath.Abs(args[1])
+		if err != nil {
+			return err
+		}
+		if !now && !a.opts.DryRun {
+			// One that begins after this look is cut, and named in the answer.
+			ps, err := a.allJails(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			open := 0
+			for _, row := range ps.Rows {
+				open += row.InFlight
+			}
+			if open > 0 {
+				return api.Refuse(refusal.Busy, "%d calls of %q are open; wait for them, or end them with --now.", open, args[0])
+			}
+		}
+		r, err := ask[api.ProjectSetResult](cmd.Context(), a, api.ProjectMove, api.ProjectMoveParams{Project: args[0], Workspace: dir}, a.opts)
+		if err != nil {
+			return err
+		}
+		if err := a.doneCut(r, r.Cut, "project %s has the directory %s; its former tasks have ended", r.Label, r.Workspace); err != nil {
+			return err
+		}
+		a.warn(r.Warnings)
+		return nil
+	}
+	return move
 }
 
 func (a *app) projectSetCommand() *cobra.Command {
-	var bind, profile string
+	var bind, profile, record string
 	var open, closed []string
-	set := &cobra.Command{Use: "set PROJECT [--person-bind on|off] [--execution-profile NAME] [--open-name NAME | --close-name NAME]...", Short: "change a root fact of a project (root)",
+	set := &cobra.Command{Use: "set PROJECT [--person-bind on|off] [--execution-profile NAME] [--record-arguments on|off] [--open-name NAME | --close-name NAME]...", Short: "change a root fact of a project (root)",
 		Long: "Changes a root fact of a project. --open-name lets its servers write one of the names that programs outside their jails obey, such as .git/hooks;\n" +
-			"--close-name takes that away. Servers of the project that ran with other names are ended; the next call starts them anew.", ValidArgsFunction: a.completeProjects}
+			"--close-name takes that away. Servers of the project that ran with other names are ended; the next call starts them anew.\n" +
+			"--record-arguments on has what its calls are given kept with their records, without the fields that are secret, for the project's people\n" +
+			"to see with postern activity --arguments. What was recorded stays when it is switched off, as long as the records do.",
+		Example: "  postern project set shop --record-arguments on\n  postern project set shop --open-name .git/hooks", ValidArgsFunction: a.completeProjects}
 	set.Flags().StringVar(&bind, "person-bind", "", "`on|off`: may its people connect without a token")
 	set.Flags().Lookup("person-bind").NoOptDefVal = "on"
 	set.Flags().StringVar(&profile, "execution-profile", "", "the execution `profile`: standard, or isolated-pod, in which its owner may run programs")
+	set.Flags().StringVar(&record, "record-arguments", "", "`on|off`: keep what calls are given with their records")
+	set.RegisterFlagCompletionFunc("record-arguments", cobra.FixedCompletions([]string{"on", "off"}, cobra.ShellCompDirectiveNoFileComp))
 	set.Flags().StringArrayVar(&open, "open-name", nil, "a protected `name` of the workspace that its servers may write; again for more")
 	set.Flags().StringArrayVar(&closed, "close-name", nil, "a `name` that is open and is to be protected again; again for more")
 	set.Args = func(cmd *cobra.Command, args []string) error {
@@ -92,15 +139,22 @@ func (a *app) projectSetCommand() *cobra.Command {
 		if cmd.Flags().Changed("execution-profile") {
 			p.ExecutionProfile = &profile
 		}
-		names := len(open)+len(closed) > 0
-		if p.PersonBind == nil && p.ExecutionProfile == nil && !names {
-			return usagef("nothing to set; name --person-bind, --execution-profile, --open-name or --close-name")
+		if cmd.Flags().Changed("record-arguments") {
+			if err := oneOf("--record-arguments", record, []string{"on", "off"}); err != nil {
+				return err
+			}
+			on := record == "on"
+			p.RecordArguments = &on
 		}
-		r, err := ask[api.ProjectResult](cmd.Context(), a, api.ProjectSet, p, a.opts)
+		names := len(open)+len(closed) > 0
+		if p.PersonBind == nil && p.ExecutionProfile == nil && p.RecordArguments == nil && !names {
+			return usagef("nothing to set; name --person-bind, --execution-profile, --record-arguments, --open-name or --close-name")
+		}
+		r, err := ask[api.ProjectSetResult](cmd.Context(), a, api.ProjectSet, p, a.opts)
 		if err != nil {
 			return err
 		}
-		if err := a.doneProject(r, "project %s: person bind %s, execution profile %s, open names %s", r.Label, onOff(r.PersonBind), r.ExecutionProfile, nameList(r.OpenNames)); err != nil || !names || a.opts.DryRun {
+		if err := a.doneCut(r, r.Cut, "project %s: person bind %s, execution profile %s, record arguments %s, open names %s", r.Label, onOff(r.PersonBind), r.ExecutionProfile, onOff(r.RecordArguments), nameList(r.OpenNames)); err != nil || !names || a.opts.DryRun {
 			return err
 		}
 		fmt.Fprintln(a.err, "Servers of the project that ran with other names were ended; the next call starts them with these.")
@@ -121,7 +175,12 @@ func (a *app) memberCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.done(r, "%s is %s of project %s", args[1], role, args[0])
+		return a.show(r, func(t *table) {
+			t.line(a.would()+"%s is %s of project %s", args[1], role, args[0])
+			if r.Note != "" {
+				t.line("%s", r.Note)
+			}
+		})
 	}
 	remove := &cobra.Command{Use: "remove PROJECT ACCOUNT", Short: "remove an account and end its tasks there", Args: exactly("PROJECT", "ACCOUNT"), ValidArgsFunction: a.completeProjects,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -146,6 +205,7 @@ func projectTable(t *table, r api.ProjectShowResult) {
 	t.row("workspace", r.Workspace)
 	t.row("person bind", onOff(r.PersonBind))
 	t.row("execution profile", r.ExecutionProfile)
+	t.row("record arguments", onOff(r.RecordArguments))
 	t.whole("open names", nameList(r.OpenNames))
 	if len(r.Members) > 0 {
 		t.line("\nMembers:")

@@ -5,9 +5,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-
-	"postern/supervisor/api"
-	"postern/supervisor/client"
 )
 
 func (a *app) psCommand() *cobra.Command {
@@ -16,7 +13,7 @@ func (a *app) psCommand() *cobra.Command {
 	cmd.Flags().StringVar(&project, "project", "", "only this `project`'s")
 	cmd.RegisterFlagCompletionFunc("project", a.completeProjects)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		r, err := ask[api.PsResult](cmd.Context(), a, api.Ps, api.ProjectParams{Project: project}, client.Options{})
+		r, err := a.allJails(cmd.Context(), project)
 		if err != nil {
 			return err
 		}

@@ -61,8 +61,12 @@ func (a *app) restoreCommand() *cobra.Command {
 	cmd.Flags().StringVar(&o.stateDir, "state-dir", "/var/lib/postern", "the authority's `directory`")
 	cmd.Flags().BoolVar(&o.facts, "facts", false, "take accounts, projects and servers from the backup too")
 	cmd.Flags().BoolVar(&o.enabled, "enabled", false, "leave connections enabled that were enabled in the backup")
-	cmd.RunE = func(_ *cobra.Command, args []string) error {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		o.from = args[0]
+		// Nobody serves the sockets meanwhile, so they cannot tell which directories are theirs.
+		if set := cmd.Flags().Changed; set("run-dir") && !(set("root-dir") && set("state-dir")) {
+			return usagef("cannot tell from --run-dir what to restore: name the directories of that posternd with --root-dir and --state-dir")
+		}
 		if os.Geteuid() != 0 {
 			return api.Refuse(refusal.NotPermitted, "Only root restores.")
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"strconv"
@@ -8,6 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -40,10 +42,15 @@ func (t *table) row(cells ...any) {
 
 // whole writes a name and a value that is shown to its end.
 func (t *table) whole(name, value string) {
+	fmt.Fprintf(t.w, "%s\t%s\n", cell(name), argument(value))
+}
+
+// argument shows where a word of a command begins and ends.
+func argument(value string) string {
 	if value = clean(value); value == "" || strings.ContainsRune(value, ' ') && value[0] != '"' {
-		value = strconv.Quote(value)
+		return strconv.Quote(value)
 	}
-	fmt.Fprintf(t.w, "%s\t%s\n", cell(name), value)
+	return value
 }
 
 // line writes one sentence; its string arguments are escaped.
@@ -81,6 +88,30 @@ func clean(s string) string {
 	}
 	return strconv.Quote(s)
 }
+
+// printable escapes what JSON leaves as it is and a terminal may obey: U+009B begins a
+// sequence as ESC [ does. The document means the same.
+func printable(line []byte) []byte {
+	if !bytes.ContainsFunc(line, hidden) {
+		return bytes.Clone(line)
+	}
+	var out []byte
+	for _, r := range string(line) {
+		switch {
+		case !hidden(r):
+			out = utf8.AppendRune(out, r)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			out = fmt.Appendf(out, `\u%04x\u%04x`, high, low)
+		default:
+			out = fmt.Appendf(out, `\u%04x`, r)
+		}
+	}
+	return out
+}
+
+// hidden tells a rune that is not to reach a terminal. Below it JSON has escaped all.
+func hidden(r rune) bool { return r > '~' && !unicode.IsPrint(r) }
 
 // firstLine is what of a description fits beside a name.
 func firstLine(s string) string {

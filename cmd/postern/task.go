@@ -77,7 +77,7 @@ func (a *app) taskCommand() *cobra.Command {
 
 	var project string
 	ls := &cobra.Command{Use: "list", Short: "list tasks", Args: exactly(), RunE: func(cmd *cobra.Command, _ []string) error {
-		r, err := ask[api.TaskListResult](cmd.Context(), a, api.TaskList, api.ProjectParams{Project: project}, client.Options{})
+		r, err := a.allTasks(cmd.Context(), project)
 		if err != nil {
 			return err
 		}

@@ -4,6 +4,8 @@
 // It runs as root. Its inputs are flags, postern.yaml and the profiles, all root's own
 // and refused where they are not; what comes from below, package launch handles.
 //
+// Where systemd started it, it says how it goes, and takes its control group from there.
+//
 // Invariants:
 //   - posternd-1: every mistake of the configuration is reported at once, and nothing is started.
 //   - posternd-2: nothing of its environment reaches a child.
@@ -25,12 +27,14 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 
 	"postern/profiles"
 	"postern/refusal"
 	"postern/supervisor/audit"
+	"postern/supervisor/config"
 	"postern/supervisor/launch"
 	"postern/supervisor/order"
 	"postern/supervisor/sink"
@@ -43,32 +47,57 @@ const (
 	defaultCount = 8192
 )
 
+// defaultDrain is what open calls get at a stop, where drain_seconds does not say.
+const defaultDrain = 20 * time.Second
+
 const (
+	defaultGroup  = "postern"
 	defaultConfig = "/etc/postern/postern.yaml"
 	profilesName  = "profiles.d"
+	dropInSuffix  = ".d" // of the directory beside postern.yaml
 	accessName    = "access.yaml"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	defer stop()
-	os.Exit(run(ctx, os.Args[1:], os.Stderr))
+	ctx, end := context.WithCancel(context.Background())
+	defer end()
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	leave := make(chan struct{})
+	go func() { // the first one asks for a drain, the second one does not wait for it
+		<-signals
+		close(leave)
+		<-signals
+		end()
+	}()
+	os.Exit(run(ctx, leave, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run is the whole program: arguments in, exit status out. It forgets the environment
+// run is the whole program: arguments in, exit status out. It drains when leave is closed,
+// and ends at once when ctx is done. It forgets the environment
 // first: children get none of it by name, and so none by mistake either.
-func run(ctx context.Context, args []string, errw io.Writer) int {
+func run(ctx context.Context, leave <-chan struct{}, args []string, out, errw io.Writer) int {
 	json := os.Getenv("JOURNAL_STREAM") != "" // systemd keeps lines: it sets this
+	credentials := os.Getenv("CREDENTIALS_DIRECTORY")
+	manager := managerOf()
 	os.Clearenv()
-	cfg, check, status := configure(args, errw)
+	asked, status := configure(args, manager, errw)
 	switch {
 	case status == helped:
 		return 0
 	case status != 0:
 		return status
 	}
-	if check {
-		return report(errw, cfg.CheckFiles())
+	cfg := asked.cfg
+	cfg.Credentials = credentials
+	switch {
+	case asked.check && len(asked.mistakes) == 0:
+		asked.mistakes = cfg.CheckFiles()
+		fallthrough
+	case asked.check:
+		return check(cfg, asked.said, asked.mistakes, asked.json, out, errw)
+	case len(asked.mistakes) > 0:
+		return report(errw, asked.mistakes)
 	}
 	if uid := os.Geteuid(); uid != 0 {
 		fmt.Fprintf(errw, "posternd: must be started as root; this is uid %d\n", uid)
@@ -82,6 +111,7 @@ func run(ctx context.Context, args []string, errw io.Writer) int {
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)
 	cfg.Hangup = hangup
+	cfg.Tell, cfg.Leave = manager.tell, leave
 	err := launch.Run(ctx, cfg)
 	switch {
 	case errors.Is(err, launch.ErrConfig):
@@ -106,53 +136,70 @@ func report(errw io.Writer, mistakes []error) int {
 // helped is configure's status where only the usage was asked for.
 const helped = -1
 
-// configure reads flags, postern.yaml and the profiles. It reports every mistake of
-// them and starts nothing.
-func configure(args []string, errw io.Writer) (cfg launch.Config, check bool, status int) {
+// asked is what flags and files say.
+type asked struct {
+	cfg         launch.Config
+	said        []config.Said
+	mistakes    []error
+	check, json bool
+}
+
+// configure reads flags, postern.yaml, its drop-ins and the profiles. It gathers every
+// mistake of them and starts nothing.
+func configure(args []string, by manager, errw io.Writer) (a asked, status int) {
+	var cfg launch.Config
 	flags := flag.NewFlagSet("posternd", flag.ContinueOnError)
 	flags.SetOutput(errw)
-	config := flags.String("config", "", "postern.yaml; without the flag "+defaultConfig+", if it is there")
+	file := flags.String("config", "", "postern.yaml; without the flag "+defaultConfig+", if it is there")
 	flags.StringVar(&cfg.Access, "access", "", "the access policy; without the flag "+accessName+" beside postern.yaml")
 	flags.StringVar(&cfg.RootDir, "root-dir", "/var/lib/postern-root", "root's own directory: facts, packages, scratch")
 	flags.StringVar(&cfg.StateDir, "state-dir", "/var/lib/postern", "the authority's own directory")
 	flags.StringVar(&cfg.RunDir, "run-dir", "/run/postern", "directory of the sockets")
 	flags.StringVar(&cfg.LockDir, "lock-dir", "/run/lock", "directory of machine-wide locks")
-	flags.StringVar(&cfg.Cgroup, "cgroup", "postern", "parent control group, relative to each hierarchy")
+	flags.StringVar(&cfg.Cgroup, "cgroup", "", "parent control group, relative to each hierarchy; without the flag below the unit's own where systemd started posternd, else "+defaultGroup)
 	flags.StringVar(&cfg.Libexec, "libexec", "", "directory of the other programs; without the flag the one of posternd")
 	uids := flags.String("uid-range", "", fmt.Sprintf("FIRST:COUNT of the uids that jails lease; overrides postern.yaml, default %d:%d", defaultFirst, defaultCount))
 	account := flags.String("authority-user", "postern", "user of the authority: a name, or UID:GID")
-	flags.BoolVar(&check, "check", false, "check the configuration and end")
+	flags.BoolVar(&a.check, "check", false, "check the configuration and end")
+	flags.BoolVar(&a.json, "json", false, "with -check: print one JSON document")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
-			return cfg, check, helped
+			return a, helped
 		}
-		return cfg, check, refusal.ExitUsage
+		return a, refusal.ExitUsage
 	}
 	if flags.NArg() > 0 {
 		fmt.Fprintf(errw, "posternd takes no arguments, got %q\n", flags.Arg(0))
-		return cfg, check, refusal.ExitUsage
+		return a, refusal.ExitUsage
+	}
+	if a.json && !a.check {
+		fmt.Fprintln(errw, "posternd: -json is of -check")
+		return a, refusal.ExitUsage
 	}
 
-	given := cfg
-	given.File, given.FileFound = *config, *config != ""
-	read := func() (launch.Config, []error) { return settings(given, *uids, *account) }
-	cfg, mistakes := read()
-	if len(mistakes) == 0 {
-		mistakes = cfg.Check()
-	} else {
-		mistakes = append(mistakes, cfg.CheckIDs()...)
+	if by.settle(&cfg); cfg.Cgroup == "" && !cfg.Unit {
+		cfg.Cgroup = defaultGroup
 	}
-	cfg.Reload = func() (launch.Config, error) {
-		next, mistakes := read()
+	given := cfg
+	given.File, given.FileFound = *file, *file != ""
+	read := func() (launch.Config, []config.Said, []error) { return settings(given, *uids, *account) }
+	a.cfg, a.said, a.mistakes = read()
+	if len(a.mistakes) == 0 {
+		a.mistakes = a.cfg.Check()
+	} else {
+		a.mistakes = append(a.mistakes, a.cfg.CheckIDs()...)
+	}
+	a.cfg.Reload = func() (launch.Config, error) {
+		next, _, mistakes := read()
 		return next, errors.Join(mistakes...)
 	}
-	return cfg, check, report(errw, mistakes)
+	return a, 0
 }
 
 // settings adds to what the flags gave what the files say, and reports every mistake of
 // them. It is asked again whenever the files change. FileFound of cfg says that the file
 // must be there.
-func settings(cfg launch.Config, uids, account string) (launch.Config, []error) {
+func settings(cfg launch.Config, uids, account string) (launch.Config, []config.Said, []error) {
 	var mistakes []error
 	note := func(err error) {
 		if err != nil {
@@ -164,26 +211,32 @@ func settings(cfg launch.Config, uids, account string) (launch.Config, []error) 
 	if cfg.File == "" {
 		cfg.File = defaultConfig
 	}
-	file, err := readConfig(cfg.File)
-	cfg.FileFound = !errors.Is(err, os.ErrNotExist)
-	if must || cfg.FileFound {
-		note(err)
+	path, err := filepath.Abs(cfg.File) // what is shown of it must mean the same everywhere
+	note(err)
+	cfg.File = path
+	file, found, err := readConfig(cfg.File)
+	note(err)
+	if cfg.FileFound = found; must && !found {
+		note(fmt.Errorf("%s: there is no such file", cfg.File))
 	}
-	cfg.ConfigDir = filepath.Dir(cfg.File)
-	cfg.Hosts, cfg.Keep = file.hosts, file.keep
+	cfg.ConfigDir, cfg.DropInDir = filepath.Dir(cfg.File), cfg.File+dropInSuffix
+	cfg.Hosts, cfg.Keep, cfg.Sessions, cfg.Artifacts, cfg.Drain = file.Hosts, file.Keep, file.Sessions, file.Artifacts, defaultDrain
+	cfg.MetricsUID = file.MetricsUID
+	if file.Drain != nil {
+		cfg.Drain = time.Duration(*file.Drain) * time.Second
+	}
 	cfg.Audit = audit.Default()
-	if n := file.audit.kib; n != 0 {
+	if n := file.Audit.KiB; n != 0 {
 		cfg.Audit.MaxBytes = int64(n) << 10
 	}
-	if n := file.audit.files; n != 0 {
+	if n := file.Audit.Files; n != 0 {
 		cfg.Audit.Keep = int(n)
 	}
 	if cfg.Access == "" {
-		cfg.Access, err = filepath.Abs(filepath.Join(cfg.ConfigDir, accessName))
-		note(err)
+		cfg.Access = filepath.Join(cfg.ConfigDir, accessName)
 	}
-	if file.uids != (order.Range{}) {
-		cfg.UIDs = file.uids
+	if file.UIDs != (order.Range{}) {
+		cfg.UIDs = file.UIDs
 	}
 	if uids != "" {
 		cfg.UIDs, err = parseRange(uids)
@@ -201,7 +254,7 @@ func settings(cfg launch.Config, uids, account string) (launch.Config, []error) 
 	cfg.ProfileDir = filepath.Join(cfg.ConfigDir, profilesName)
 	cfg.Profiles, err = profiles.Load(cfg.ProfileDir)
 	note(err)
-	return cfg, mistakes
+	return cfg, file.Said, mistakes
 }
 
 // parseRange reads FIRST:COUNT.

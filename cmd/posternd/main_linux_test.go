@@ -2,13 +2,19 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"postern/refusal"
-	"postern/supervisor/order"
+	"postern/supervisor/config"
 )
 
 func needRoot(t *testing.T) {
@@ -31,6 +37,7 @@ hosts:
     channels: [whatsapp]
 activity: {keep_days: 30, keep_mib: 64}
 audit: {file_kib: 64, old_files: 3}
+sessions: {requests: 1, line_kib: 16384, line_wait_seconds: 3600, depth: 8, queue_kib: 64}
 `
 
 // twice has hosts that cannot be told apart, or are somebody else.
@@ -41,60 +48,6 @@ const twice = `hosts:
   - {id: d, uid: 0, accounts: ["*"], projects: ["*"]}
   - {id: c, uid: 200001, accounts: ["*"], projects: ["*"]}
 `
-
-func TestConfig_IsReadStrictly(t *testing.T) {
-	c, err := decodeConfig("postern.yaml", []byte(good))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if c.uids != (order.Range{First: 200000, Count: 64}) || len(c.hosts) != 1 || c.hosts[0].UID != 900 || c.hosts[0].Accounts[0] != "*" || len(c.hosts[0].Projects) != 1 || c.keep != (order.Keep{Days: 30, MiB: 64}) || c.audit != (auditKeep{64, 3}) {
-		t.Fatalf("%+v", c)
-	}
-	for _, empty := range []string{"", "# nothing\n", "hosts: []\n"} {
-		if _, err := decodeConfig("postern.yaml", []byte(empty)); err != nil {
-			t.Errorf("%q: %v", empty, err)
-		}
-	}
-}
-
-func TestPosternd1_EveryMistakeWithFileLineAndKey(t *testing.T) {
-	_, err := decodeConfig("postern.yaml", []byte(`uid_range: {first: many, count: 64, last: 3}
-host: []
-hosts:
-  - id: a
-    uid: -1
-    accounts: [acc_1]
-    projects: ["*", prj_019c8a54-5400-7000-8000-000000000001]
-  - uid: 5
-    accounts: x
-    projects: []
-    channels: ["*"]
-hosts: []
-activity:
-  keep_days: 0
-  keep_mib: 63
-  keep: 5
-`))
-	if err == nil {
-		t.Fatal("accepted")
-	}
-	for _, want := range []string{
-		"postern.yaml:1: uid_range.first: ", "postern.yaml:1: uid_range.last: is not a key here", "postern.yaml:2: host: is not a key here",
-		"postern.yaml:5: hosts[0].uid: ", "postern.yaml:6: hosts[0].accounts[0]: ", "postern.yaml:7: hosts[0].projects: ", "hosts[1].id: is missing",
-		"postern.yaml:9: hosts[1].accounts: ", "postern.yaml:11: hosts[1].channels[0]: ", "postern.yaml:12: hosts: is given twice",
-		"postern.yaml:14: activity.keep_days: want a number from 1 to ", "postern.yaml:15: activity.keep_mib: want a number from 64 to ", "postern.yaml:16: activity.keep: is not a key here",
-	} {
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("no %q in\n%v", want, err)
-		}
-	}
-	if _, err := decodeConfig("postern.yaml", []byte("hosts: [\n")); err == nil || !strings.Contains(err.Error(), "postern.yaml:") {
-		t.Errorf("%v", err)
-	}
-	if _, err := decodeConfig("postern.yaml", []byte("hosts: []\n---\nhosts: []\n")); err == nil {
-		t.Error("two documents were accepted")
-	}
-}
 
 func TestPosternd1_NothingIsStartedAndTheStatusIs78(t *testing.T) {
 	needRoot(t)
@@ -119,13 +72,13 @@ func TestPosternd1_NothingIsStartedAndTheStatusIs78(t *testing.T) {
 		"mistakes of a file and of flags at once": {at("--uid-range", "1-2", "--authority-user", "no such user"), nil, refusal.ExitConfig,
 			[]string{"postern.yaml:1: hots", "uid-range: want FIRST:COUNT", "authority-user: "}},
 		"a range that is root's":  {at("--uid-range", "0:10"), func() { os.WriteFile(config, nil, 0o600) }, refusal.ExitConfig, []string{"uid-range"}},
-		"a file others may write": {at(), func() { os.Chmod(config, 0o666) }, refusal.ExitConfig, []string{"must be a file of root's", config}},
+		"a file others may write": {at(), func() { os.Chmod(config, 0o666) }, refusal.ExitConfig, []string{"has mode 0666", config}},
 		"who is who, beside other mistakes": {at("--uid-range", "200000:64"), func() { os.WriteFile(config, []byte("hots: []\n"+twice), 0o600) }, refusal.ExitConfig,
 			[]string{"postern.yaml:1: hots", `two have the id "a"`, `"b" has the uid 900 of "a"`, `"d" has uid 0; root is no host`, `"c" has uid 200001 of the jails' range`, `"Whats App" is no channel`}},
 		"an authority in the range":    {at("--authority-user", "1879048200:5"), func() { os.WriteFile(config, nil, 0o600) }, refusal.ExitConfig, []string{"authority-user: uid 1879048200 lies in the jails' range"}},
 		"an authority that is root":    {at("--authority-user", "0:0"), func() { os.WriteFile(config, nil, 0o600) }, refusal.ExitConfig, []string{"authority-user: uid 0 is root's"}},
 		"a group that is no path":      {at("--cgroup", "/postern"), func() { os.WriteFile(config, nil, 0o600) }, refusal.ExitConfig, []string{"cgroup: want a path relative"}},
-		"a directory others may write": {at(), func() { os.WriteFile(config, nil, 0o600); os.Chmod(dir, 0o777) }, refusal.ExitConfig, []string{"its directory must be root's", config}},
+		"a directory others may write": {at(), func() { os.WriteFile(config, nil, 0o600); os.Chmod(dir, 0o777) }, refusal.ExitConfig, []string{"has mode 0777", filepath.Dir(config)}},
 		"nothing is a mapping":         {at(), func() { os.WriteFile(config, []byte("- a\n"), 0o600) }, refusal.ExitConfig, []string{"postern.yaml:1: the file: want a mapping"}},
 		"a file that is missing":       {at("--config", dir+"/none"), nil, refusal.ExitConfig, []string{"none"}},
 		"an argument":                  {at("start"), nil, refusal.ExitUsage, []string{"start"}},
@@ -138,7 +91,7 @@ func TestPosternd1_NothingIsStartedAndTheStatusIs78(t *testing.T) {
 			c.prep()
 		}
 		var out bytes.Buffer
-		if got := run(t.Context(), c.args, &out); got != c.status {
+		if got := run(t.Context(), nil, c.args, io.Discard, &out); got != c.status {
 			t.Errorf("%s: status %d, want %d\n%s", name, got, c.status, &out)
 		}
 		for _, want := range c.says {
@@ -152,7 +105,7 @@ func TestPosternd1_NothingIsStartedAndTheStatusIs78(t *testing.T) {
 	os.WriteFile(config, []byte(good), 0o600)
 	os.Chmod(config, 0o600)
 	var out bytes.Buffer
-	if got := run(t.Context(), at("--check"), &out); got != 0 {
+	if got := run(t.Context(), nil, at("--check"), io.Discard, &out); got != 0 {
 		t.Errorf("--check: %d\n%s", got, &out)
 	}
 	if left, _ := os.ReadDir(dir); len(left) != 1 {
@@ -162,7 +115,7 @@ func TestPosternd1_NothingIsStartedAndTheStatusIs78(t *testing.T) {
 	os.MkdirAll(dir+"/root", 0o700)
 	os.WriteFile(dir+"/root/facts.json", []byte("{}"), 0o644)
 	out.Reset()
-	if got := run(t.Context(), at("--check"), &out); got != refusal.ExitConfig || !strings.Contains(out.String(), "0644") {
+	if got := run(t.Context(), nil, at("--check"), io.Discard, &out); got != refusal.ExitConfig || !strings.Contains(out.String(), "0644") {
 		t.Errorf("--check with facts others may read: %d\n%s", got, &out)
 	}
 }
@@ -185,8 +138,182 @@ func TestPosternd2_C113_TheEnvironmentIsForgotten(t *testing.T) {
 	for _, k := range []string{"AWS_SECRET_ACCESS_KEY", "LD_PRELOAD", "NOTIFY_SOCKET", "PATH"} {
 		t.Setenv(k, "/x")
 	}
-	run(t.Context(), []string{"--no-such-flag"}, &bytes.Buffer{})
+	run(t.Context(), nil, []string{"--no-such-flag"}, io.Discard, io.Discard)
 	if left := os.Environ(); len(left) != 0 {
 		t.Errorf("%q stays", left)
+	}
+}
+
+// configDir is a directory as /etc/postern is, with files of these contents.
+func configDir(t *testing.T, files map[string]string) (dir string, args []string) {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "pd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir, []string{"-check", "-json", "-config", dir + "/postern.yaml", "-root-dir", dir + "/root", "-state-dir", dir + "/state", "-run-dir", dir + "/run", "-authority-user", "64321:64321"}
+}
+
+func checkedBy(t *testing.T, args []string) (checked, int) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	status := run(t.Context(), nil, args, &out, &errs)
+	var doc checked
+	if err := json.Unmarshal(out.Bytes(), &doc); err != nil || errs.Len() > 0 || strings.Count(out.String(), "\n") != 1 {
+		t.Fatalf("%v: not one document: %q%q", err, &out, &errs)
+	}
+	return doc, status
+}
+
+// C156, C157: every mistake of every file that is read at once, with its place and the
+// nearest key, and nothing is started.
+func TestPosternd1_C156_MistakesOfAllFilesAtOnce(t *testing.T) {
+	needRoot(t)
+	files := map[string]string{
+		"postern.yaml":            "activity:\n  keep_day: 3\nkeep_mib: 100\nhosts:\n  - {id: Runner, uid: 900, accounts: ['*'], project: ['*']}\n",
+		"postern.yaml.d/10.yaml":  "drain_second: 5\nhosts:\n  - {id: runner, uid: 901, accounts: ['*'], projects: ['*']}\n",
+		"postern.yaml.d/20.yml":   "hosts: []\n",
+		"postern.yaml.d/README":   "nothing\n",
+		"postern.yaml.d/.10.yaml": "{{{\n",
+		"profiles.d/mine.yaml":    "nmae: mine\nlimits: {memry: 1GiB}\n",
+		"access.yaml":             "chanels: {}\nchannels:\n  w: {alow: [x], access: {user: {}}}\n",
+	}
+	dir, args := configDir(t, files)
+	doc, status := checkedBy(t, args)
+	if status != refusal.ExitConfig || doc.File != dir+"/postern.yaml" || !doc.Found {
+		t.Errorf("status %d, %+v", status, doc)
+	}
+	for _, want := range []config.Mistake{
+		{File: "postern.yaml", Line: 2, Key: "activity.keep_day", Want: "is not a key here; did you mean keep_days?"},
+		{File: "postern.yaml", Line: 3, Key: "keep_mib", Want: "is not a key here; it belongs there: activity.keep_mib, artifacts.keep_mib"},
+		{File: "postern.yaml", Line: 5, Key: "hosts[0].project", Want: "is not a key here; did you mean projects?"},
+		{File: "postern.yaml.d/10.yaml", Line: 1, Key: "drain_second", Want: "is not a key here; did you mean drain_seconds?"},
+		{File: "postern.yaml.d/10.yaml", Line: 3, Key: "hosts[0].id", Want: "the host at"},
+		{Want: "20.yml: is not read; the name of a drop-in ends in .yaml"},
+		{File: "profiles.d/mine.yaml", Line: 1, Key: "nmae", Want: "did you mean name?"},
+		{File: "profiles.d/mine.yaml", Line: 2, Key: "limits.memry", Want: "did you mean memory?"},
+	} {
+		if !slices.ContainsFunc(doc.Mistakes, func(m config.Mistake) bool {
+			return (want.File == "" || m.File == filepath.Join(dir, want.File)) && m.Line == want.Line && m.Key == want.Key && strings.Contains(m.Want, want.Want)
+		}) {
+			t.Errorf("no %+v in\n%+v", want, doc.Mistakes)
+		}
+	}
+	// Those of access.yaml deny whom they are about and keep nothing from starting; asked
+	// for every mistake, posternd tells them too, once the rest is in order.
+	for name, text := range map[string]string{"postern.yaml": good, "postern.yaml.d/10.yaml": "drain_seconds: 5\n"} {
+		os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600)
+	}
+	os.Remove(dir + "/postern.yaml.d/20.yml")
+	os.Remove(dir + "/profiles.d/mine.yaml")
+	doc, status = checkedBy(t, args)
+	for _, want := range []config.Mistake{
+		{File: "access.yaml", Line: 1, Key: "chanels", Want: "did you mean channels?"},
+		{File: "access.yaml", Line: 3, Key: "channels.w.alow", Want: "did you mean allow?"},
+		{File: "access.yaml", Line: 3, Key: "channels.w.access.user", Want: "did you mean users?"},
+	} {
+		if status != refusal.ExitConfig || !slices.ContainsFunc(doc.Mistakes, func(m config.Mistake) bool {
+			return m.File == filepath.Join(dir, want.File) && m.Line == want.Line && m.Key == want.Key && strings.Contains(m.Want, want.Want)
+		}) {
+			t.Errorf("no %+v in\n%+v", want, doc.Mistakes)
+		}
+	}
+	// The permitted twin, and what it tells.
+	os.WriteFile(dir+"/access.yaml", []byte("channels:\n  w: {allow: [x]}\n"), 0o600)
+	doc, status = checkedBy(t, args)
+	said := map[string]config.Said{}
+	for _, s := range doc.Settings {
+		said[s.Key] = s
+	}
+	if status != 0 || len(doc.Mistakes) != 0 || !said["uid_range.first"].Restart || said["drain_seconds"] != (config.Said{Key: "drain_seconds", File: dir + "/postern.yaml.d/10.yaml", Line: 1}) || said["hosts.runner"].Line != 3 {
+		t.Errorf("status %d, %+v", status, doc)
+	}
+	if left, _ := os.ReadDir(dir); len(left) != 4 {
+		t.Errorf("something was made: %v", left)
+	}
+}
+
+// A drop-in is held to what the file is held to, and so is its directory.
+func TestPosternd1_DropInsAreRootsOwn(t *testing.T) {
+	needRoot(t)
+	for name, row := range map[string]struct {
+		do   func(dir string) error
+		says string // "" is no mistake
+	}{
+		"as it should be":      {func(string) error { return nil }, ""},
+		"one without the file": {func(dir string) error { return os.Rename(dir+"/postern.yaml", dir+"/postern.yaml.d/00.yaml") }, ""},
+		"writable by others":   {func(dir string) error { return os.Chmod(dir+"/postern.yaml.d/10.yaml", 0o666) }, `10.yaml" has mode 0666`},
+		"somebody else's":      {func(dir string) error { return os.Chown(dir+"/postern.yaml.d/10.yaml", 64321, 0) }, "belongs to uid 64321"},
+		"a link":               {func(dir string) error { return os.Symlink("10.yaml", dir+"/postern.yaml.d/20.yaml") }, `20.yaml" is a symbolic link`},
+		"a dangling link":      {func(dir string) error { return os.Symlink("nowhere", dir+"/postern.yaml.d/20.yaml") }, `20.yaml" is a symbolic link`},
+		"a directory":          {func(dir string) error { return os.Mkdir(dir+"/postern.yaml.d/20.yaml", 0o755) }, `20.yaml" is a directory`},
+		"a pipe":               {func(dir string) error { return syscall.Mkfifo(dir+"/postern.yaml.d/20.yaml", 0o600) }, `20.yaml" is neither a file nor a directory`},
+		"a second name":        {func(dir string) error { return os.Link(dir+"/postern.yaml.d/10.yaml", dir+"/second") }, `10.yaml" has 2 names`},
+		"half written": {func(dir string) error {
+			return os.WriteFile(dir+"/postern.yaml.d/20.yaml", []byte("sessions: {req"), 0o600)
+		}, "20.yaml:1: "},
+		"a directory of all":  {func(dir string) error { return os.Chmod(dir+"/postern.yaml.d", 0o777) }, "has mode 0777"},
+		"another's directory": {func(dir string) error { return os.Chown(dir+"/postern.yaml.d", 64321, 0) }, "belongs to uid 64321"},
+		"a linked directory": {func(dir string) error {
+			return errors.Join(os.Rename(dir+"/postern.yaml.d", dir+"/elsewhere"), os.Symlink("elsewhere", dir+"/postern.yaml.d"))
+		}, "symbolic link"},
+	} {
+		// The main file must be there where it is named; without the flag it need not.
+		dir, args := configDir(t, map[string]string{"postern.yaml": "drain_seconds: 5\n", "postern.yaml.d/10.yaml": "audit: {old_files: 3}\n"})
+		if err := row.do(dir); err != nil {
+			t.Fatal(err)
+		}
+		if name == "one without the file" {
+			f, found, err := readConfig(dir + "/postern.yaml")
+			if found || err != nil || f.Audit.Files != 3 || f.Drain == nil {
+				t.Errorf("%s: %+v, %v", name, f, err)
+			}
+			continue
+		}
+		doc, status := checkedBy(t, args)
+		if got := fmt.Sprint(doc.Mistakes); (status == 0) != (row.says == "") || !strings.Contains(strings.ReplaceAll(got, " {", " "), row.says) && !strings.Contains(mistakeText(doc), row.says) {
+			t.Errorf("%s: status %d, %s", name, status, mistakeText(doc))
+		}
+	}
+}
+
+func mistakeText(doc checked) string {
+	var out []string
+	for _, m := range doc.Mistakes {
+		out = append(out, m.Error())
+	}
+	return strings.Join(out, "\n")
+}
+
+// C177: a path is absolute where it is kept, or is refused; what is shown of a file that
+// was named by a relative path is where it is.
+func TestC177_PathsAreAbsoluteOrRefused(t *testing.T) {
+	needRoot(t)
+	dir, _ := configDir(t, map[string]string{"postern.yaml": "{}\n", "profiles.d/mine.yaml": "name: mine\nbinds:\n  - {source: data, target: ./x}\n"})
+	t.Chdir(dir)
+	doc, status := checkedBy(t, []string{"-check", "-json", "-config", "postern.yaml", "-root-dir", "./data", "-state-dir", "state", "-run-dir", "../run", "-access", "access.yaml", "-authority-user", "64321:64321"})
+	if status != refusal.ExitConfig || doc.File != dir+"/postern.yaml" {
+		t.Errorf("status %d, %q", status, doc.File)
+	}
+	text := mistakeText(doc)
+	if !strings.Contains(text, "mine.yaml:3: binds[0].source: ") {
+		t.Errorf("no mistake about a relative bind in\n%s", text)
+	}
+	os.Remove(dir + "/profiles.d/mine.yaml")
+	doc, _ = checkedBy(t, []string{"-check", "-json", "-config", "postern.yaml", "-root-dir", "./data", "-state-dir", "state", "-run-dir", "../run", "-access", "access.yaml", "-authority-user", "64321:64321"})
+	for _, flag := range []string{"root-dir", "state-dir", "run-dir", "access"} {
+		if want := flag + ": want an absolute path"; !strings.Contains(mistakeText(doc), want) {
+			t.Errorf("no %q in\n%s", want, mistakeText(doc))
+		}
 	}
 }

@@ -177,7 +177,7 @@ func connect(r *rig.Rig, project string) (*client, error) {
 
 // memoryRig is a second Postern whose records lie in memory: the same programs, and
 // syncs that cost nothing. What it adds is the path itself.
-func memoryRig(repo string) (*rig.Rig, error) {
+func memoryRig(bin string) (*rig.Rig, error) {
 	dir, err := os.MkdirTemp("/dev/shm", "bench-")
 	if err != nil {
 		return nil, err
@@ -188,7 +188,7 @@ func memoryRig(repo string) (*rig.Rig, error) {
 	}
 	var r *rig.Rig
 	if err == nil {
-		r, err = rig.Start(rig.Config{Bin: filepath.Join(repo, "bin"), StateDir: filepath.Join(dir, "state"), UIDFirst: 1_850_000_000 + os.Getpid()%2000*8192})
+		r, err = rig.Start(rig.Config{Bin: bin, StateDir: filepath.Join(dir, "state")})
 	}
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
@@ -279,7 +279,8 @@ func (w *way) turn(calls int) error {
 		return err
 	}
 	if w.rig != nil {
-		w.cost = [2]string{between.perCall(at, calls), w.costs().perCall(between, calls*3)}
+		w.cost[0].add(at, between, calls)
+		w.cost[1].add(between, w.costs(), calls*3)
 	}
 	for i, size := range sizes {
 		s, err := measure(c, size.call, 1, max(calls/size.share, 10))

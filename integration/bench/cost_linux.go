@@ -18,7 +18,7 @@ type cost struct {
 	switches int // how often its threads stopped running, by themselves or not
 }
 
-// costs are those of one Postern's processes, by what they do.
+// costs are those of one Postern's processes, by what they do; of several together.
 type costs map[string]cost
 
 // costsOf reads them from /proc: the numbers there are the kernel's, and hold also
@@ -44,7 +44,8 @@ func costsOf(r *rig.Rig) costs {
 		case "/program":
 			name = "bridge"
 		}
-		out[name] = costOf(dir)
+		one := costOf(dir)
+		out[name] = cost{out[name].cpu + one.cpu, out[name].switches + one.switches}
 	}
 	return out
 }
@@ -68,12 +69,29 @@ func costOf(dir string) (c cost) {
 	return c
 }
 
-// perCall says what n calls have cost since before.
-func (c costs) perCall(before costs, n int) string {
-	var s []string
-	for _, name := range []string{"bridge", "authority", "tool server"} {
-		d := c[name]
-		s = append(s, fmt.Sprintf("%s %.0f µs and %.1f switches", name, float64((d.cpu-before[name].cpu).Nanoseconds())/1e3/float64(n), float64(d.switches-before[name].switches)/float64(n)))
+// spent is what a number of calls have cost.
+type spent struct {
+	by    costs
+	calls int
+}
+
+// add counts n calls, before and after which the costs were these.
+func (s *spent) add(before, after costs, n int) {
+	if s.by == nil {
+		s.by = costs{}
 	}
-	return strings.Join(s, ", ")
+	for name, c := range after {
+		was := before[name]
+		s.by[name] = cost{s.by[name].cpu + c.cpu - was.cpu, s.by[name].switches + c.switches - was.switches}
+	}
+	s.calls += n
+}
+
+func (s *spent) perCall() string {
+	var all []string
+	for _, name := range []string{"bridge", "authority", "tool server"} {
+		c := s.by[name]
+		all = append(all, fmt.Sprintf("%s %.0f µs and %.1f switches", name, float64(c.cpu.Nanoseconds())/1e3/float64(s.calls), float64(c.switches)/float64(s.calls)))
+	}
+	return strings.Join(all, ", ")
 }

@@ -29,15 +29,15 @@ const gatewayStart = 60 * time.Second
 
 // rivals are the gateways that run in the same turns: the ones that come along, and
 // the one that RIVAL names, by a command line or by a URL.
-func rivals(repo, self string, server []string) ([]*way, error) {
+func rivals(repo, self string, server []string) []*way {
 	ways := []*way{
 		{name: "mcp-go, a typed proxy", open: func() (*client, error) { return spawn(append([]string{self, "-typed", "--"}, server...), 0) }},
 	}
-	at, node, err := rig.Clients(repo, filepath.Join(repo, "out"))
-	if err != nil {
-		return nil, err
-	}
 	ways = append(ways, &way{name: "npm's mcp-proxy, by HTTP", open: func() (*client, error) {
+		at, node, err := rig.Clients(repo, filepath.Join(repo, "out"))
+		if err != nil {
+			return nil, err
+		}
 		port, err := freePort()
 		if err != nil {
 			return nil, err
@@ -53,7 +53,7 @@ func rivals(repo, self string, server []string) ([]*way, error) {
 		line := strings.Fields(strings.ReplaceAll(rival, "{}", strings.Join(server, " ")))
 		ways = append(ways, &way{name: "rival " + filepath.Base(line[0]), open: func() (*client, error) { return spawn(line, 0) }})
 	}
-	return ways, nil
+	return ways
 }
 
 // runTyped is the proxy that most gateways are: a typed client, and a typed server

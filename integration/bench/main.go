@@ -31,12 +31,20 @@ func main() {
 	calls := flag.Int("calls", 3000, "calls of each kind and turn")
 	turns := flag.Int("turns", 5, "turns; the median of their medians is shown")
 	launches := flag.Int("launches", 100, "launches of each kind; 0 leaves launching and deciding out")
+	beside := flag.String("beside", "", "a directory with the programs of another build, which take part in the same turns")
 	only := flag.String("only", "", "measure only the ways whose name contains this, beside the direct one")
 	typed := flag.Bool("typed", false, "be the typed proxy in front of the command that follows")
 	alone := flag.Bool("jails", false, "measure launching and jails alone")
+	large := flag.Bool("scale", false, "measure an installation of many projects alone")
+	projects := flag.Int("projects", 10_000, "how many; ten tools are granted in each")
+	cut := flag.Bool("revoke", false, "measure revocations under sessions that call alone")
 	flag.Parse()
 	var err error
 	switch {
+	case *large:
+		err = scale(*projects)
+	case *cut:
+		err = revocations()
 	case *relay:
 		err = runRelay(flag.Args())
 	case *typed:
@@ -44,7 +52,7 @@ func main() {
 	case *alone:
 		err = jailsAlone(*launches)
 	default:
-		err = run(*calls, *turns, *launches, *only)
+		err = run(*calls, *turns, *launches, *only, *beside)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -60,7 +68,7 @@ type way struct {
 	size [2][]sample // one caller, larger: see sizes
 	many []sample    // sixteen callers
 	rig  *rig.Rig    // whose processes do the work; nil where it is no Postern
-	cost [2]string   // of one call in the last turn, by one caller and by sixteen
+	cost [2]spent    // by one caller and by sixteen, of all turns
 }
 
 // sample is one turn's result.
@@ -87,7 +95,9 @@ const think = 300 * time.Microsecond
 // longest is the longest line of an answer.
 const longest = 4 << 20
 
-func run(calls, turns, launches int, only string) (err error) {
+// private runs on a Postern of its own, with a directory and the package of the counting
+// server.
+func private(run func(r *rig.Rig, repo, dir, pkg string) error) (err error) {
 	repo, err := rig.Repository()
 	if err != nil {
 		return err
@@ -109,36 +119,44 @@ func run(calls, turns, launches int, only string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
-	project, err := setUp(r, pkg)
-	if err != nil {
-		return fmt.Errorf("%w\n%s", err, r.Log)
-	}
-	mem, err := memoryRig(repo)
+	return run(r, repo, dir, pkg)
+}
+
+func run(calls, turns, launches int, only, beside string) error {
+	return private(func(r *rig.Rig, repo, _, pkg string) error {
+		return compare(r, repo, pkg, calls, turns, launches, only, beside)
+	})
+}
+
+func compare(r *rig.Rig, repo, pkg string, calls, turns, launches int, only, beside string) (err error) {
+	ours, project, end, err := through(r, pkg, "")
+	defer func() { err = errors.Join(err, end()) }()
 	if err != nil {
 		return err
-	}
-	defer func() { err = errors.Join(err, mem.Close(), os.RemoveAll(filepath.Dir(mem.StateDir))) }()
-	memProject, err := setUp(mem, pkg)
-	if err != nil {
-		return fmt.Errorf("%w\n%s", err, mem.Log)
 	}
 	server := []string{filepath.Join(pkg, "count"), "/dev/null"}
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	ways := []*way{
+	ways := append([]*way{
 		{name: "direct, over pipes", open: func() (*client, error) { return spawn(server, 0) }},
 		{name: "a plain relay", open: func() (*client, error) { return spawn(append([]string{self, "-relay", "--"}, server...), 0) }},
-		{name: "bridge, over its socket", rig: r, open: func() (*client, error) { return dial(r, project) }},
-		{name: "bridge, by connect", rig: r, open: func() (*client, error) { return connect(r, project) }},
-		{name: "connect, record in memory", rig: mem, open: func() (*client, error) { return connect(mem, memProject) }},
+	}, ours...)
+	if beside != "" {
+		other, err := rig.Start(rig.Config{Bin: beside})
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, other.Close()) }()
+		theirs, _, end, err := through(other, pkg, ", beside")
+		defer func() { err = errors.Join(err, end()) }()
+		if err != nil {
+			return err
+		}
+		ways = append(ways, theirs...)
 	}
-	others, err := rivals(repo, self, server)
-	if err != nil {
-		return err
-	}
-	ways = append(ways, others...)
+	ways = append(ways, rivals(repo, self, server)...)
 	direct := ways[0]
 	ways = slices.DeleteFunc(ways, func(w *way) bool { return w != direct && !strings.Contains(w.name, only) })
 	if err := errors.Join(atRest(r, project, "after one call"), togetherAtRest(r, project)); err != nil {
@@ -178,6 +196,29 @@ func run(calls, turns, launches int, only string) (err error) {
 	return decisionTable(repo)
 }
 
+// through makes the ways that lead through one Postern: its project, and that of a second
+// Postern of the same programs whose records lie in memory, which end closes.
+func through(r *rig.Rig, pkg, suffix string) (ways []*way, project string, end func() error, err error) {
+	end = func() error { return nil }
+	if project, err = setUp(r, pkg); err != nil {
+		return nil, "", end, fmt.Errorf("%w\n%s", err, r.Log)
+	}
+	mem, err := memoryRig(r.Bin)
+	if err != nil {
+		return nil, "", end, err
+	}
+	end = func() error { return errors.Join(mem.Close(), os.RemoveAll(filepath.Dir(mem.StateDir))) }
+	inMemory, err := setUp(mem, pkg)
+	if err != nil {
+		return nil, "", end, fmt.Errorf("%w\n%s", err, mem.Log)
+	}
+	return []*way{
+		{name: "bridge, over its socket" + suffix, rig: r, open: func() (*client, error) { return dial(r, project) }},
+		{name: "bridge, by connect" + suffix, rig: r, open: func() (*client, error) { return connect(r, project) }},
+		{name: "connect, record in memory" + suffix, rig: mem, open: func() (*client, error) { return connect(mem, inMemory) }},
+	}, project, end, nil
+}
+
 func jailsAlone(launches int) error {
 	repo, err := rig.Repository()
 	if err != nil {
@@ -194,22 +235,22 @@ func median(d []time.Duration) time.Duration {
 func show(ways []*way, floor, paused time.Duration) {
 	us := func(d time.Duration) string { return fmt.Sprintf("%.0f", float64(d)/1e3) }
 	fmt.Printf("\nF, a 320-byte overwrite with fdatasync: %s µs (median); each after a pause of %v: %s µs\n\n", us(floor), think, us(paused))
-	fmt.Printf("%-26s | %6s %6s %7s %8s | %6s %7s %8s | %s\n", "one tools/call", "p10 µs", "p50 µs", "p99 µs", "calls/s", "p50 µs", "p99 µs", "calls/s", "added p10, p50")
-	fmt.Printf("%-26s | %30s | %23s |\n", "", "1 caller", fmt.Sprint(callers, " callers"))
+	fmt.Printf("%-33s | %6s %6s %7s %8s | %6s %7s %8s | %s\n", "one tools/call", "p10 µs", "p50 µs", "p99 µs", "calls/s", "p50 µs", "p99 µs", "calls/s", "added p10, p50")
+	fmt.Printf("%-33s | %30s | %23s |\n", "", "1 caller", fmt.Sprint(callers, " callers"))
 	base := middle(ways[0].one)
 	for _, w := range ways {
 		a, b := middle(w.one), middle(w.many)
-		fmt.Printf("%-26s | %6s %6s %7s %8.0f | %6s %7s %8.0f | %s, %s µs\n", w.name, us(a.p10), us(a.p50), us(a.p99), a.rate, us(b.p50), us(b.p99), b.rate, us(a.p10-base.p10), us(a.p50-base.p50))
+		fmt.Printf("%-33s | %6s %6s %7s %8.0f | %6s %7s %8.0f | %s, %s µs\n", w.name, us(a.p10), us(a.p50), us(a.p99), a.rate, us(b.p50), us(b.p99), b.rate, us(a.p10-base.p10), us(a.p50-base.p50))
 	}
-	fmt.Printf("\n%-26s | %21s p50 µs | %21s p50 µs and as often as direct\n", "one caller", sizes[0].name, sizes[1].name)
+	fmt.Printf("\n%-33s | %21s p50 µs | %21s p50 µs and as often as direct\n", "one caller", sizes[0].name, sizes[1].name)
 	for _, w := range ways {
 		small, big := middle(w.size[0]).p50, middle(w.size[1]).p50
-		fmt.Printf("%-26s | %28s | %28s  %.2f\n", w.name, us(small), us(big), float64(big)/float64(middle(ways[0].size[1]).p50))
+		fmt.Printf("%-33s | %28s | %28s  %.2f\n", w.name, us(small), us(big), float64(big)/float64(middle(ways[0].size[1]).p50))
 	}
 	fmt.Println("\nprocessor time of one call, one caller / sixteen")
 	for _, w := range ways {
 		if w.rig != nil {
-			fmt.Printf("%s: %s / %s\n", w.name, w.cost[0], w.cost[1])
+			fmt.Printf("%s: %s / %s\n", w.name, w.cost[0].perCall(), w.cost[1].perCall())
 		}
 	}
 	fmt.Printf("\nthe bar for connect at 1 caller: 2F + 120 = %s µs added\n", us(2*floor+120*time.Microsecond))

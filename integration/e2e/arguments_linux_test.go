@@ -9,8 +9,6 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	"postern/integration/rig"
 )
 
 // A path argument of a known filesystem operation that lies outside the project is
@@ -132,16 +130,7 @@ func TestC13_APathArgumentOutsideTheProjectIsRefusedBeforeTheServer(t *testing.T
 // The same with the published filesystem server, whose own check comes after.
 func TestC13_ThePublishedFilesystemServer(t *testing.T) {
 	w := newWorld(t)
-	modules, err := rig.NPM(built.repo, filepath.Join(built.repo, "out"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	node, err := rig.Node()
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.must("server", "add", "filesystem", "--profile", "node", "--package", modules, "--", node, "/package/node_modules/@modelcontextprotocol/server-filesystem/dist/index.js", "/workspace")
-	w.must("connection", "add", "a", "filesystem")
+	w.published("filesystem", "/workspace")
 	w.must("connection", "grant", "a", "filesystem", "read_text_file", "read_multiple_files", "edit_file", "write_file", "list_allowed_directories", "directory_tree", "--tier", "reversible")
 	tok, _ := w.token(w.a, runtimeUID)
 	r := w.connect(w.a, runtimeUID, tok).initialize()

@@ -16,33 +16,40 @@ import (
 	"postern/supervisor/api"
 )
 
+// published registers the server that npm has under @modelcontextprotocol/server-<label>,
+// and has project a use it. It returns what would run it directly.
+func (w *world) published(label string, args ...string) (node, script string) {
+	w.t.Helper()
+	modules, err := rig.NPM(built.repo, filepath.Join(built.repo, "out"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if node, err = rig.Node(); err != nil {
+		w.t.Fatal(err)
+	}
+	script = "node_modules/@modelcontextprotocol/server-" + label + "/dist/index.js"
+	w.must(append([]string{"server", "add", label, "--profile", "node", "--package", modules, "--", node, "/package/" + script}, args...)...)
+	w.must("connection", "add", "a", label)
+	return node, filepath.Join(modules, script)
+}
+
 // The published servers, in their jails: every tool they list directly comes
 // through the bridge member by member, and a call of each works.
 func TestPublishedServersComeThroughWhole(t *testing.T) {
 	w := newWorld(t)
-	modules, err := rig.NPM(built.repo, filepath.Join(built.repo, "out"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	node, err := rig.Node()
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := "node_modules/@modelcontextprotocol/"
 	for _, c := range []struct {
-		label, script string
-		args          []string
-		atLeast       int
-		call, with    string
-		says          string
+		label      string
+		args       []string
+		atLeast    int
+		call, with string
+		says       string
 	}{
-		{"filesystem", at + "server-filesystem/dist/index.js", []string{"/workspace"}, 14, "read_text_file", `{"path":"/workspace/secret.txt"}`, "the secret of a"},
-		{"memory", at + "server-memory/dist/index.js", nil, 9, "read_graph", `{}`, "entities"},
-		{"everything", at + "server-everything/dist/index.js", []string{"stdio"}, 10, "get-sum", `{"a":2,"b":40}`, "42"},
+		{"filesystem", []string{"/workspace"}, 14, "read_text_file", `{"path":"/workspace/secret.txt"}`, "the secret of a"},
+		{"memory", nil, 9, "read_graph", `{}`, "entities"},
+		{"everything", []string{"stdio"}, 10, "get-sum", `{"a":2,"b":40}`, "42"},
 	} {
 		t.Run(c.label, func(t *testing.T) {
-			w.must(append([]string{"server", "add", c.label, "--profile", "node", "--package", modules, "--", node, "/package/" + c.script}, c.args...)...)
-			w.must("connection", "add", "a", c.label)
+			node, script := w.published(c.label, c.args...)
 			var cat api.CatalogueResult
 			if err := w.Call(api.ServerCatalogue, api.Selected{Selector: c.label}, &cat); err != nil {
 				t.Fatal(err)
@@ -63,7 +70,7 @@ func TestPublishedServersComeThroughWhole(t *testing.T) {
 			tok, _ := w.token(w.a, runtimeUID)
 			r := w.connect(w.a, runtimeUID, tok).initialize()
 			through := listed(t, r.ask("tools/list", `{}`).raw)
-			args := append([]string{filepath.Join(modules, c.script)}, c.args...)
+			args := append([]string{script}, c.args...)
 			if c.label == "filesystem" {
 				args[1] = w.a.workspace
 			}

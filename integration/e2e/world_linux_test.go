@@ -60,7 +60,7 @@ func run(m *testing.M) int {
 	if err == nil {
 		err = rig.Build(built.repo, built.bin)
 	}
-	for _, name := range []string{"count", "hostile", "files", "offers", "noisy"} {
+	for _, name := range []string{"count", "hostile", "files", "offers", "noisy", "secret", "pictures"} {
 		if err == nil {
 			_, err = rig.BuildServer(built.repo, built.fixtures, name)
 		}
@@ -87,9 +87,17 @@ type project struct {
 
 func newWorld(t *testing.T) *world { t.Helper(); return newWorldWith(t, nil) }
 
+// newBareWorld is a private Postern in which nothing is registered.
+func newBareWorld(t *testing.T) *world { t.Helper(); return newBareWorldWith(t, nil) }
+
+func newBareWorldWith(t *testing.T, profiles map[string]string) *world {
+	t.Helper()
+	return &world{Rig: rig.ForTest(t, rig.Config{Bin: built.bin, Hosts: []rig.Host{{ID: "agents", UID: hostUID, Channels: []string{"sms"}}}, Profiles: profiles}), t: t}
+}
+
 func newWorldWith(t *testing.T, profiles map[string]string) *world {
 	t.Helper()
-	w := &world{Rig: rig.ForTest(t, rig.Config{Bin: built.bin, Hosts: []rig.Host{{ID: "agents", UID: hostUID}}, Profiles: profiles}), t: t}
+	w := newBareWorldWith(t, profiles)
 	w.must("account", "add", "alice", "--uid", fmt.Sprint(aliceUID))
 	w.must("account", "add", "bob", "--uid", fmt.Sprint(bobUID))
 	w.must("server", "add", "count", "--profile", "static", "--package", filepath.Join(built.fixtures, "count"), "--tier", "write=reversible", "--", "/package/count")

@@ -83,7 +83,7 @@ func TestRestore_X2_NothingComesBackByItself(t *testing.T) {
 	if _, err := os.Lstat(filepath.Join(w.a.workspace, "backup")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("alice's backup left %v", err)
 	}
-	if _, errb, exit := w.CLI(0, "backup", dir); exit == 0 || !strings.Contains(errb, "exists") {
+	if _, errb, exit := w.CLI(0, "backup", dir); exit == 0 || !strings.Contains(errb, "is there already") {
 		t.Errorf("a second one: exit %d %s", exit, errb)
 	}
 	if _, errb, exit := w.restoring(dir); exit != 75 || !strings.Contains(errb, "stop it first") {

@@ -1,6 +1,7 @@
 package hostile
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -9,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"postern/supervisor/api"
 )
 
 // Every kind of line that is no acceptable message is answered or skipped, reaches no
@@ -54,17 +57,21 @@ func TestRuntime_C089_C001_C022_HostileLinesReachNoServer(t *testing.T) {
 		`{"jsonrpc":"2.0","id":7,"method":"tools/call","result":{},"params":{"name":"echo","arguments":{}}}`,
 		strings.Repeat(" ", 1<<16), "", "\r", "\x00\x00", "\x1b[2J",
 	}
+	sent := 1
 	for _, line := range lines {
 		if err := r.send(line); err != nil {
 			t.Fatalf("after %.80q: %v", line, err)
 		}
-		// What would have been admitted before this call would have been sent before it.
 		if m := r.call("nobody's", "{}"); m.outcome() != "-32602" {
 			t.Fatalf("after %.80q the session says %s", line, m.raw)
 		}
-		time.Sleep(5 * time.Millisecond)
-		if got := w.calls(w.a); len(got) != 1 {
-			t.Fatalf("after %.120q calls reached the server: %q", line, got)
+		// What was admitted before this call is sent before it, and written down before it
+		// is answered.
+		if m := r.call("echo", `{}`); m.outcome() != "ok" {
+			t.Fatalf("after %.80q the session says %s", line, m.raw)
+		}
+		if sent++; len(w.calls(w.a)) != sent {
+			t.Fatalf("after %.120q %d calls reached the server, not %d", line, len(w.calls(w.a)), sent)
 		}
 	}
 	// Names that are not the granted one.
@@ -79,8 +86,8 @@ func TestRuntime_C089_C001_C022_HostileLinesReachNoServer(t *testing.T) {
 			t.Errorf("%q was answered: %s", method, m.raw)
 		}
 	}
-	if got := w.calls(w.a); len(got) != 1 {
-		t.Fatalf("calls reached the server: %q", got)
+	if n := len(w.calls(w.a)); n != sent {
+		t.Fatalf("%d calls reached the server, not %d", n, sent)
 	}
 	w.works(w.a)
 }
@@ -239,7 +246,7 @@ func TestRuntime_ManyGreedySessionsDoNotEndTheirBridge(t *testing.T) {
 	if m := honest.call("echo", `{}`); m.outcome() != "ok" {
 		t.Fatal(m.raw)
 	}
-	before := w.jail(w.a, "bridge").PID
+	before, sent := w.jail(w.a, "bridge").PID, 0
 	for _, attack := range []struct {
 		name string
 		do   func(r *peer)
@@ -250,6 +257,18 @@ func TestRuntime_ManyGreedySessionsDoNotEndTheirBridge(t *testing.T) {
 		}},
 		{"answers of 15 MiB that nobody reads", func(r *peer) {
 			r.send(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"big","arguments":{"bytes":15000000}}}`)
+			// One after the other: it is the bridge that they must not fill, and all at
+			// once fill the server.
+			sent++
+			until(t, "its answer is the bridge's", func() bool {
+				ended := 0
+				for _, row := range w.records(w.a) {
+					if row.Tool == "big" && row.State != "admitted" && row.State != "started" {
+						ended++
+					}
+				}
+				return ended == sent
+			})
 		}},
 	} {
 		t.Run(attack.name, func(t *testing.T) {
@@ -259,7 +278,6 @@ func TestRuntime_ManyGreedySessionsDoNotEndTheirBridge(t *testing.T) {
 				attack.do(r)
 				greedy = append(greedy, r.c)
 			}
-			time.Sleep(2 * time.Second) // the answers are on their way and nobody reads them
 			row := w.jail(w.a, "bridge")
 			t.Logf("the bridge holds %d MiB", row.Memory>>20)
 			if m := honest.call("echo", `{}`); m.outcome() != "ok" {
@@ -296,8 +314,17 @@ func TestRuntime_A2_RevokingUnderManyOpenCalls(t *testing.T) {
 	began := time.Now()
 	out := w.must("--json", "connection", "revoke", w.a.id, "count", "slow")
 	t.Logf("the revocation took %v", time.Since(began))
-	if n := strings.Count(out, `"cancel_sent": true`) + strings.Count(out, `"cancel_sent":true`); n != 240 {
-		t.Errorf("%d calls are named as cancelled, not 240", n)
+	var cut api.RevokeResult
+	if err := json.Unmarshal([]byte(out), &cut); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if len(cut.Stands) != api.MaxStands || len(cut.Stands)+cut.More != 240 {
+		t.Errorf("%d calls are named as cancelled and %d counted, not %d and the rest of 240", len(cut.Stands), cut.More, api.MaxStands)
+	}
+	for _, c := range cut.Stands {
+		if !c.CancelSent || c.Tool != "slow" {
+			t.Errorf("named as cancelled: %+v", c)
+		}
 	}
 	for _, r := range sessions {
 		for range 60 {

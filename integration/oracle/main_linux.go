@@ -163,7 +163,7 @@ func configure(d Document, root string) (*configs.Config, error) {
 			},
 		},
 		Rlimits: []configs.Rlimit{
-			limit(unix.RLIMIT_CORE, 0), limit(unix.RLIMIT_NOFILE, uint64(d.Limits.Nofile)), limit(unix.RLIMIT_FSIZE, uint64(d.Limits.FsizeBytes)),
+			limit(unix.RLIMIT_CORE, 1), limit(unix.RLIMIT_NOFILE, uint64(d.Limits.Nofile)), limit(unix.RLIMIT_FSIZE, uint64(d.Limits.FsizeBytes)),
 			limit(unix.RLIMIT_MEMLOCK, 64<<10), limit(unix.RLIMIT_MSGQUEUE, 0), limit(unix.RLIMIT_SIGPENDING, 64),
 			limit(unix.RLIMIT_NICE, 0), limit(unix.RLIMIT_RTPRIO, 0),
 		},

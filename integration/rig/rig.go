@@ -39,23 +39,27 @@ const (
 
 // Host is one entry of the rig's hosts.
 type Host struct {
-	ID  string
-	UID int
+	ID       string
+	UID      int
+	Channels []string
 }
 
 // Config says how the private Postern differs from another. The zero value is usable.
 type Config struct {
 	Bin      string // directory of the built binaries; "" is bin in the repository
+	Prefix   string // where make install put them; then they run from there, and Bin is not looked at
 	UIDFirst int    // first leased uid; 0 picks one that no other rig uses
 	Hosts    []Host
 	StateDir string            // what the authority writes; "" is in the rig's directory. Whoever names one removes it
 	Log      io.Writer         // what posternd and the authority log; nil keeps it in Rig.Log
 	Profiles map[string]string // more profiles, by name: what their files say
+	Drain    int               // seconds that open calls get when posternd is asked to end
 }
 
 // Rig is one running private Postern.
 type Rig struct {
-	Dir, RootDir, StateDir, RunDir, Bin string
+	Dir, RootDir, StateDir, RunDir string
+	Bin, Libexec                   string // where the command is, and where the other programs
 
 	cfg  Config
 	cmd  *exec.Cmd
@@ -145,7 +149,7 @@ func Start(cfg Config) (*Rig, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("a private Postern needs root")
 	}
-	if cfg.Bin == "" {
+	if cfg.Bin == "" && cfg.Prefix == "" {
 		repo, err := Repository()
 		if err != nil {
 			return nil, err
@@ -164,11 +168,13 @@ func Start(cfg Config) (*Rig, error) {
 	}
 	// The programs are copied to where every user of the tests can reach them: a clone
 	// may lie in a directory that is root's alone.
-	bin := filepath.Join(dir, "bin")
-	if err := copyBinaries(cfg.Bin, bin); err != nil {
+	bin, libexec := filepath.Join(dir, "bin"), filepath.Join(dir, "bin")
+	if cfg.Prefix != "" {
+		bin, libexec = filepath.Join(cfg.Prefix, "bin"), filepath.Join(cfg.Prefix, "libexec/postern")
+	} else if err := copyBinaries(cfg.Bin, bin); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	r := &Rig{Dir: dir, Bin: bin, RootDir: filepath.Join(dir, "root"), StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"), cfg: cfg, Log: newTail()}
+	r := &Rig{Dir: dir, Bin: bin, Libexec: libexec, RootDir: filepath.Join(dir, "root"), StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"), cfg: cfg, Log: newTail()}
 	if cfg.StateDir != "" {
 		r.StateDir = cfg.StateDir
 	}
@@ -185,7 +191,11 @@ func Start(cfg Config) (*Rig, error) {
 	}
 	for _, h := range cfg.Hosts {
 		fmt.Fprintf(&y, "  - id: %s\n    uid: %d\n    accounts: [\"*\"]\n    projects: [\"*\"]\n", h.ID, h.UID)
+		if len(h.Channels) > 0 {
+			fmt.Fprintf(&y, "    channels: [%s]\n", strings.Join(h.Channels, ", "))
+		}
 	}
+	fmt.Fprintf(&y, "drain_seconds: %d\n", cfg.Drain)
 	if err := os.WriteFile(filepath.Join(dir, "postern.yaml"), []byte(y.String()), 0o600); err != nil {
 		return nil, err
 	}
@@ -235,9 +245,9 @@ func (r *Rig) Cgroup() string { return "postern-rig/" + filepath.Base(r.Dir) }
 
 // Up starts posternd on the rig's directories, as Start does, also after it was killed.
 func (r *Rig) Up() error {
-	r.cmd = exec.Command(filepath.Join(r.Bin, "posternd"),
+	r.cmd = exec.Command(filepath.Join(r.Libexec, "posternd"),
 		"--config", filepath.Join(r.Dir, "postern.yaml"), "--root-dir", r.RootDir, "--state-dir", r.StateDir, "--run-dir", r.RunDir,
-		"--cgroup", r.Cgroup(), "--uid-range", fmt.Sprintf("%d:%d", r.cfg.UIDFirst, 8192), "--libexec", r.Bin)
+		"--cgroup", r.Cgroup(), "--uid-range", fmt.Sprintf("%d:%d", r.cfg.UIDFirst, 8192), "--libexec", r.Libexec)
 	var log io.Writer = r.Log
 	if r.cfg.Log != nil {
 		log = io.MultiWriter(r.Log, r.cfg.Log)
@@ -264,6 +274,12 @@ func (r *Rig) Up() error {
 	}
 	return errors.New("the authority did not answer in time")
 }
+
+// Range gives the next Up another range of uids, which begins at first.
+func (r *Rig) Range(first int) { r.cfg.UIDFirst = first }
+
+// UIDFirst is the first uid of the range.
+func (r *Rig) UIDFirst() int { return r.cfg.UIDFirst }
 
 // Wait returns nil when ctx ends, or says how posternd ended before that.
 func (r *Rig) Wait(ctx context.Context) error {
@@ -433,7 +449,7 @@ func sweep(bin string) []string {
 		}
 		groups, _ := filepath.Glob("/sys/fs/cgroup/*/postern-rig/" + filepath.Base(dir))
 		if len(groups) > 0 {
-			r := &Rig{Dir: dir, Bin: bin, RootDir: filepath.Join(dir, "root"), StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"),
+			r := &Rig{Dir: dir, Bin: bin, Libexec: bin, RootDir: filepath.Join(dir, "root"), StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"),
 				cfg: Config{UIDFirst: sweepUIDs}, Log: newTail()}
 			if err := r.Up(); err == nil {
 				r.Down()

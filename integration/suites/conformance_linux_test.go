@@ -30,9 +30,6 @@ var worse = map[string]map[string]string{
 		"input-required-result-basic-sampling":          noSampling,
 		"input-required-result-capability-check":        noSampling, // its client can do nothing else, so the server is offered nothing
 		"input-required-result-multiple-input-requests": noSampling, // a form, the model and the roots in one answer, which is refused whole
-
-		"server-stateless/sep-2575-server-sends-prompts-list-changed-on-subscription": ungranted,
-		"server-stateless/sep-2575-server-sends-tools-list-changed-on-subscription":   ungranted,
 	},
 }
 
@@ -40,7 +37,6 @@ var worse = map[string]map[string]string{
 const (
 	noRoots    = "a tool server never learns a runtime's directories: some serve them instead of their own"
 	noSampling = "a tool server can not use the runtime's model"
-	ungranted  = "the server lists one thing more, which nobody has granted: the runtime's list is the same as before"
 )
 
 // The public conformance suite, against a complete server directly and behind the

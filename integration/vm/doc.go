@@ -8,7 +8,7 @@
 // build.
 //
 // Invariants:
-//   - vm-1: the unit that the operators' page shows starts, serves, restarts, and leaves nothing when it stops.
+//   - vm-1: the unit that is shipped starts, serves, restarts, and leaves nothing when it stops.
 //
 // It is not where jails are tested: those tests stand beside the code and run in both
 // places.

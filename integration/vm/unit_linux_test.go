@@ -3,11 +3,8 @@
 package vm
 
 import (
-	"bufio"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -21,36 +18,29 @@ import (
 )
 
 const (
-	libexec  = "/usr/libexec/postern"
-	unitFile = "/etc/systemd/system/postern.service"
-	unitDir  = mountpoint + "/system.slice/postern.service"
-	aliceUID = 61001
+	libexec     = "/usr/libexec/postern"
+	unitFile    = "/usr/lib/systemd/system/postern.service"
+	metricsFile = "/usr/lib/systemd/system/postern-metrics.service"
+	dropIns     = "/run/systemd/system/postern.service.d"
+	unitDir     = mountpoint + "/system.slice/postern.service"
+	aliceUID    = 61001
 
 	// The uids that jails lease where postern.yaml names none.
 	leasedFirst, leasedCount = 1_879_048_192, 8192
 
-	patience = 3 * time.Minute // an emulated machine beside other work
+	patience = 10 * time.Minute // an emulated machine beside other work
 )
 
-// shippedUnit is the unit that the operators' page shows, so that it is this one
-// which is known to work.
-func shippedUnit(t *testing.T) string {
-	t.Helper()
-	_, after, ok := strings.Cut(file(t, "../../docs/operators.md"), "```\n[Unit]\n")
-	unit, _, closed := strings.Cut(after, "```")
-	if !ok || !closed {
-		t.Fatal("docs/operators.md shows no unit")
-	}
-	return "[Unit]\n" + unit
-}
-
+// command runs a program and returns what it wrote to stdout.
 func command(t *testing.T, name string, args ...string) string {
 	t.Helper()
-	out, err := exec.Command(name, args...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	cmd := exec.Command(name, args...)
+	var out, notes strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &notes
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%s %s: %v\n%s%s", name, strings.Join(args, " "), err, out.String(), notes.String())
 	}
-	return string(out)
+	return out.String()
 }
 
 func until(t *testing.T, what string, ok func() bool) {
@@ -66,9 +56,25 @@ func until(t *testing.T, what string, ok func() bool) {
 // serving asks the authority for something, so that it is known to be up.
 func serving() bool { return exec.Command("postern", "account", "list").Run() == nil }
 
+// show reads one property of the unit.
+func show(t *testing.T, property string) string {
+	t.Helper()
+	return strings.TrimSpace(command(t, "systemctl", "show", "-P", property, "postern"))
+}
+
+// oneUnit: no connection, no session and no jail is a unit of its own, which an upgrade
+// or a reload could start again.
+func oneUnit(t *testing.T) {
+	t.Helper()
+	listed := strings.TrimSpace(command(t, "systemctl", "list-units", "--all", "--plain", "--no-legend", "--full", "postern*"))
+	if !strings.HasPrefix(listed, "postern.service ") || strings.Contains(listed, "\n") {
+		t.Errorf("these units are there, and not the one alone:\n%s", listed)
+	}
+}
+
 func mainPID(t *testing.T) int {
 	t.Helper()
-	pid, err := strconv.Atoi(strings.TrimSpace(command(t, "systemctl", "show", "-P", "MainPID", "postern")))
+	pid, err := strconv.Atoi(show(t, "MainPID"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,10 +90,12 @@ func install(t *testing.T) {
 	if err := os.Rename(libexec+"/postern", "/usr/bin/postern"); err != nil {
 		t.Fatal(err)
 	}
-	command(t, "../../scripts/user")
-	if err := os.WriteFile(unitFile, []byte(shippedUnit(t)), 0o644); err != nil {
-		t.Fatal(err)
+	// As a package does it: the files, then the users and the directories.
+	for from, to := range map[string]string{"systemd/postern.service": unitFile, "systemd/postern-metrics.service": metricsFile, "sysusers.d/postern.conf": "/usr/lib/sysusers.d/postern.conf", "tmpfiles.d/postern.conf": "/usr/lib/tmpfiles.d/postern.conf"} {
+		command(t, "install", "-D", "-m", "0644", "../../packaging/"+from, to)
 	}
+	command(t, "systemd-sysusers", "postern.conf")
+	command(t, "systemd-tmpfiles", "--create", "postern.conf")
 	command(t, "systemctl", "daemon-reload")
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -96,65 +104,12 @@ func install(t *testing.T) {
 		}
 		exec.Command("systemctl", "stop", "postern").Run()
 		os.Remove(unitFile)
+		os.Remove(metricsFile)
+		for _, dir := range []string{dropIns, "/etc/postern", "/var/lib/postern", "/var/lib/postern-root"} {
+			os.RemoveAll(dir)
+		}
 		exec.Command("systemctl", "daemon-reload").Run()
 	})
-}
-
-// session opens one as alice and calls a tool. What it returns is open until the test
-// ends, or posternd.
-func session(t *testing.T, project string) (ended chan struct{}) {
-	t.Helper()
-	c := exec.Command("postern", "connect", "--project", project)
-	c.SysProcAttr, c.Dir = rig.As(aliceUID), "/"
-	in, err := c.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := c.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var said strings.Builder
-	c.Stderr = &said
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended = make(chan struct{})
-	t.Cleanup(func() { c.Process.Kill(); <-ended })
-	lines, answered := bufio.NewReader(out), make(chan string, 1)
-	for _, m := range []string{
-		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"vm","version":"1"}}}`,
-		`{"jsonrpc":"2.0","method":"notifications/initialized"}`,
-		`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"echo","arguments":{"text":"from a jail"}}}`,
-	} {
-		if _, err := io.WriteString(in, m+"\n"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	go func() {
-		defer close(ended)
-		defer c.Wait()
-		for {
-			line, err := lines.ReadString('\n')
-			if err != nil {
-				return
-			}
-			if strings.Contains(line, `"id":2`) {
-				answered <- line
-			}
-		}
-	}()
-	select {
-	case line := <-answered:
-		if !strings.Contains(line, "from a jail") {
-			t.Errorf("the tool answered %s", line)
-		}
-	case <-ended:
-		t.Fatalf("the session ended at once: %s", said.String())
-	case <-time.After(patience):
-		t.Fatal("the tool did not answer in time")
-	}
-	return ended
 }
 
 // leased lists the processes that run under a uid of jails.
@@ -184,28 +139,12 @@ func leased(t *testing.T) []string {
 func TestVm1_TheShippedUnitStartsServesRestartsAndLeavesNothing(t *testing.T) {
 	install(t)
 	mounts := file(t, "/proc/self/mountinfo")
-	command(t, "systemctl", "start", "postern")
-	until(t, "the authority serves", serving)
+	command(t, "systemctl", "start", "postern") // returns when posternd says that it is ready
+	if !serving() {
+		t.Error("it is started, and the authority does not serve")
+	}
 
-	workspace, fixtures := filepath.Join("/srv", "shop"), t.TempDir()
-	if err := errors.Join(os.MkdirAll(workspace, 0o700), os.Chown(workspace, aliceUID, aliceUID), os.Chmod(fixtures, 0o755)); err != nil {
-		t.Fatal(err)
-	}
-	pkg, err := rig.BuildServer("../..", fixtures, "count")
-	if err != nil {
-		t.Fatal(err)
-	}
-	command(t, "postern", "account", "add", "alice", "--uid", fmt.Sprint(aliceUID))
-	command(t, "postern", "server", "add", "count", "--profile", "static", "--package", pkg, "--", "/package/count")
-	var added struct {
-		Project string `json:"project"`
-	}
-	if err := json.Unmarshal([]byte(command(t, "postern", "--json", "project", "add", "shop", "--workspace", workspace, "--owner", "alice")), &added); err != nil {
-		t.Fatal(err)
-	}
-	command(t, "postern", "project", "set", "shop", "--person-bind", "on")
-	command(t, "postern", "connection", "add", "shop", "count")
-	command(t, "postern", "connection", "grant", "shop", "count", "echo")
+	w := newShop(t)
 
 	// The host is as good as the page for operators says, with posternd running on it.
 	// The one thing that this kernel is too old for is named, and no reason to refuse.
@@ -213,7 +152,7 @@ func TestVm1_TheShippedUnitStartsServesRestartsAndLeavesNothing(t *testing.T) {
 		t.Log(strings.TrimSpace(line))
 	}
 
-	first := session(t, added.Project)
+	first := session(t, w.project)
 	if groups, _ := filepath.Glob(unitDir + "/jails/*/jal_*"); len(groups) != 2 {
 		t.Errorf("a bridge and a server run in these groups below the unit's: %q", groups)
 	}
@@ -232,7 +171,7 @@ func TestVm1_TheShippedUnitStartsServesRestartsAndLeavesNothing(t *testing.T) {
 	if mainPID(t) == before {
 		t.Error("it was not restarted")
 	}
-	second := session(t, added.Project)
+	second := session(t, w.project)
 
 	// A posternd that is killed takes everything with it, and systemd starts another.
 	before = mainPID(t)
@@ -242,10 +181,10 @@ func TestVm1_TheShippedUnitStartsServesRestartsAndLeavesNothing(t *testing.T) {
 	if left := leased(t); len(left) != 0 {
 		t.Errorf("these outlived the posternd that was killed: %v", left)
 	}
-	session(t, added.Project)
+	session(t, w.project)
 
 	command(t, "systemctl", "stop", "postern")
-	if state := strings.TrimSpace(command(t, "systemctl", "show", "-P", "ActiveState", "postern")); state != "inactive" {
+	if state := show(t, "ActiveState"); state != "inactive" {
 		t.Errorf("after stop the unit is %s", state)
 	}
 	if left := leased(t); len(left) != 0 {
@@ -270,12 +209,14 @@ func TestAMistakeEndsTheUnitForGood(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll("/etc/postern")
-	command(t, "systemctl", "start", "postern") // Type=simple: started is not yet checked
-	until(t, "the unit failed", func() bool {
-		return strings.TrimSpace(command(t, "systemctl", "show", "-P", "ActiveState", "postern")) == "failed"
-	})
-	if got := strings.Fields(command(t, "systemctl", "show", "-P", "ExecMainStatus", "-P", "NRestarts", "postern")); strings.Join(got, " ") != "78 0" && strings.Join(got, " ") != "0 78" {
-		t.Errorf("status and restarts are %v", got)
+	if out, err := exec.Command("systemctl", "start", "postern").CombinedOutput(); err == nil {
+		t.Errorf("it started: %s", out)
+	}
+	if state := show(t, "ActiveState"); state != "failed" {
+		t.Errorf("the unit is %s", state)
+	}
+	if status, restarts := show(t, "ExecMainStatus"), show(t, "NRestarts"); status != "78" || restarts != "0" {
+		t.Errorf("status %s and %s restarts", status, restarts)
 	}
 	command(t, "systemctl", "reset-failed", "postern")
 }

@@ -162,6 +162,8 @@ func TestCgroup3_KillLeavesNobody(t *testing.T) {
 		cmd := storm(t, g)
 		if s, err := g.Stats(); err != nil || s.Pids < 9 || s.MemoryBytes <= 0 {
 			t.Errorf("%s: stats %+v, %v", name, s, err)
+		} else if kept := tree.unified != "" && exists(filepath.Join(g.unified, "memory.pressure")); kept != (s.Pressure != nil) {
+			t.Errorf("%s: pressure %+v, kept by the kernel: %t", name, s.Pressure, kept)
 		}
 		if g.Empty() {
 			t.Errorf("%s: a running group is empty", name)
@@ -296,5 +298,21 @@ func bornIn(t *testing.T, tree *Tree) {
 			t.Error("entered a group that is gone")
 		}
 		same()
+	}
+}
+
+func TestPressureIsReadAsTheKernelWritesIt(t *testing.T) {
+	for raw, want := range map[string]float64{
+		"some avg10=1.25 avg60=0.00 avg300=0.00 total=16163103\nfull avg10=9.00 avg60=0.00 avg300=0.00 total=1\n": 1.25,
+		"full avg10=9.00 avg60=0.00\nsome avg10=100.00 avg60=0.00\n":                                              100,
+	} {
+		if got, ok := someAvg10(raw); !ok || got != want {
+			t.Errorf("%q: %v %v", raw, got, ok)
+		}
+	}
+	for _, raw := range []string{"", "some", "some avg10=", "some avg10=-1 avg60=0", "some avg10=x avg60=0", "some avg10=101 avg60=0", "some avg10=NaN avg60=0"} {
+		if got, ok := someAvg10(raw); ok {
+			t.Errorf("%q: %v", raw, got)
+		}
 	}
 }

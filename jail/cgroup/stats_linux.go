@@ -14,7 +14,14 @@ type Stats struct {
 	MemoryPeak  int64
 	CPUUsec     int64
 	Pids        int
+	// Pressure is nil where the kernel does not keep it for groups.
+	Pressure *Pressure
 }
+
+// Pressure is how much of the last ten seconds, in percent, something in the group
+// waited for a resource.
+// Source: Linux Documentation/accounting/psi.rst, "some avg10".
+type Pressure struct{ Memory, CPU, IO float64 }
 
 // Stats reads the group's counters. A counter this host does not keep is 0.
 func (g *Group) Stats() (Stats, error) {
@@ -28,6 +35,7 @@ func (g *Group) Stats() (Stats, error) {
 			MemoryPeak:  int64(m.Memory.GetMaxUsage()),
 			CPUUsec:     int64(m.CPU.GetUsageUsec()),
 			Pids:        int(m.Pids.GetCurrent()),
+			Pressure:    g.pressure(),
 		}, nil
 	}
 	var s Stats
@@ -52,8 +60,47 @@ func (g *Group) Stats() (Stats, error) {
 			return Stats{}, err
 		}
 	}
-	s.Pids, s.CPUUsec = int(pids), nanos/1000
+	s.Pids, s.CPUUsec, s.Pressure = int(pids), nanos/1000, g.pressure()
 	return s, nil
+}
+
+// pressure reads what the unified hierarchy says, which on a hybrid host knows the
+// jail's processes too. A kernel without it, or with it switched off, has no files or
+// refuses to read them: nil.
+func (g *Group) pressure() *Pressure {
+	if g.unified == "" {
+		return nil
+	}
+	var p Pressure
+	for _, f := range []struct {
+		file string
+		to   *float64
+	}{{"memory.pressure", &p.Memory}, {"cpu.pressure", &p.CPU}, {"io.pressure", &p.IO}} {
+		raw, err := read(filepath.Join(g.unified, f.file))
+		if err != nil {
+			return nil
+		}
+		avg, ok := someAvg10(raw)
+		if !ok {
+			return nil
+		}
+		*f.to = avg
+	}
+	return &p
+}
+
+// someAvg10 finds the number in "some avg10=0.12 avg60=…".
+func someAvg10(raw string) (float64, bool) {
+	for line := range strings.Lines(raw) {
+		rest, ok := strings.CutPrefix(line, "some avg10=")
+		if !ok {
+			continue
+		}
+		number, _, _ := strings.Cut(rest, " ")
+		avg, err := strconv.ParseFloat(number, 64)
+		return avg, err == nil && avg >= 0 && avg <= 100
+	}
+	return 0, false
 }
 
 // OOMKilled reports whether the kernel killed something in the group because

@@ -32,6 +32,10 @@ const (
 // a pipe holds, so that writing it never blocks.
 const MaxDocument = 60 << 10
 
+// MaxSecret bounds what SecretFD holds, in bytes. The kernel takes no variable of more
+// than 128 KiB (execve(2), MAX_ARG_STRLEN).
+const MaxSecret = 64 << 10
+
 // MaxFailure bounds the report of a failed step.
 const MaxFailure = 4 << 10
 
@@ -60,8 +64,14 @@ type Document struct {
 	PackageFD   int      `json:"package_fd"`
 	ProgramFD   int      `json:"program_fd"`
 
-	// What it keeps open beside stdio: these descriptors become 3, 4, …
+	// What it keeps open beside stdio: these descriptors become 3, 4, …; where one is 0,
+	// the program has none of that number.
 	ExtraFDs []int `json:"extra_fds"`
+
+	// What SecretFD holds becomes the value of the variable SecretEnv. It is in no
+	// document, so that nothing which shows one can show it.
+	SecretEnv string `json:"secret_env"`
+	SecretFD  int    `json:"secret_fd"`
 
 	// What bounds it.
 	Limits  Limits     `json:"limits"`

@@ -1,7 +1,6 @@
 package spec
 
 import (
-	"strings"
 	"testing"
 	"time"
 )
@@ -20,6 +19,10 @@ func TestBoundsOfMessagesHaveALeastAndAMost(t *testing.T) {
 		"mcp.stderr":        {func(m *MCP, n int64) { m.Stderr = n }, 1 << 10, 256 << 10},
 		"mcp.session_calls": {func(m *MCP, n int64) { m.SessionCalls = int(n) }, 1, 64},
 		"mcp.queue":         {func(m *MCP, n int64) { m.Queue = n }, 64 << 10, 20 << 20},
+		"mcp.items":         {func(m *MCP, n int64) { m.Items = int(n) }, 1, 2000},
+		"mcp.definition":    {func(m *MCP, n int64) { m.Definition = n }, 1 << 10, 256 << 10},
+		"mcp.definitions":   {func(m *MCP, n int64) { m.Definitions = n }, 4 << 10, 8 << 20},
+		"mcp.line_wait":     {func(m *MCP, n int64) { m.LineWait = time.Duration(n) }, int64(time.Second), int64(time.Hour)},
 		"mcp.pages":         {func(m *MCP, n int64) { m.Pages = int(n) }, 1, 1000},
 	} {
 		for _, n := range []int64{-1, b.least - 1, b.least, b.most, b.most + 1} {
@@ -27,7 +30,7 @@ func TestBoundsOfMessagesHaveALeastAndAMost(t *testing.T) {
 			b.set(&p.MCP, n)
 			bad := false
 			for _, m := range p.Validate() {
-				bad = bad || strings.HasPrefix(m.Field, field)
+				bad = bad || m.Field == field
 			}
 			if want := n != 0 && (n < b.least || n > b.most); bad != want {
 				t.Errorf("%s %d: refused %v, want %v", field, n, bad, want)

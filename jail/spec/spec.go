@@ -101,6 +101,12 @@ type MCP struct {
 	// SessionCalls are those in flight of one session.
 	SessionCalls int   `json:"session_calls,omitzero"`
 	Queue        int64 `json:"queue,omitzero"` // bytes of calls that wait for the program to read
+	Items        int   `json:"items,omitzero"` // of one of its lists
+	// Definition is the size of one of them, and Definitions that of a whole list.
+	Definition  int64 `json:"definition,omitzero"`
+	Definitions int64 `json:"definitions,omitzero"`
+	// LineWait is for a long line that has begun to come on.
+	LineWait time.Duration `json:"line_wait,omitzero"`
 }
 
 // Bind is one read-only piece of the host.

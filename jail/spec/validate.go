@@ -169,6 +169,10 @@ func (p Profile) Validate() []Mistake {
 		{"mcp.pages", int64(p.MCP.Pages), 1, 1000, "want 1 to 1000"},
 		{"mcp.session_calls", int64(p.MCP.SessionCalls), 1, 64, "want 1 to 64"},
 		{"mcp.queue", p.MCP.Queue, 64 << 10, 20 << 20, "want 64KiB to 20MiB"},
+		{"mcp.items", int64(p.MCP.Items), 1, 2000, "want 1 to 2000"},
+		{"mcp.definition", p.MCP.Definition, 1 << 10, 256 << 10, "want 1KiB to 256KiB"},
+		{"mcp.line_wait", int64(p.MCP.LineWait), int64(time.Second), int64(time.Hour), "want 1s to 1h"},
+		{"mcp.definitions", p.MCP.Definitions, 4 << 10, 8 << 20, "want 4KiB to 8MiB"},
 	} {
 		if b.value != 0 && (b.value < b.least || b.value > b.most) {
 			bad(b.field, "%s", b.want)

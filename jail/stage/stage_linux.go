@@ -15,7 +15,8 @@
 //   - stage-3: after the last step the kernel's own record of this thread says
 //     what the document asked for, or the program does not start.
 //   - stage-4: the program inherits stdin, stdout, stderr and the document's
-//     extra descriptors, and nothing else.
+//     extra descriptors, and nothing else; its environment is the document's and, where
+//     there is a secret, the one variable that is the secret's.
 //   - stage-5: if the launcher is dead, the program does not start.
 //
 // It compiles no filter (jail/seccomp), makes no group (jail/cgroup) and has no
@@ -52,6 +53,7 @@ type build struct {
 	oom      int // this process's oom_score_adj
 	root     *rootfs.Root
 	empty    emptySets
+	secret   []string // the one variable that the document does not hold
 }
 
 // highFD is above every descriptor that a document may name, so that what is
@@ -130,7 +132,7 @@ func (b *build) run() int {
 	}
 	// syscall.Exec rather than the bare call: it keeps other threads of the
 	// runtime from being made meanwhile.
-	err := syscall.Exec(b.doc.Argv[0], b.doc.Argv, b.doc.Env)
+	err := syscall.Exec(b.doc.Argv[0], b.doc.Argv, append(b.doc.Env, b.secret...))
 	b.report("exec", fmt.Errorf("%q: %w", b.doc.Argv[0], err))
 	return 1
 }
@@ -143,11 +145,14 @@ func (b *build) reap() int {
 	files := make([]uintptr, kept)
 	for i := range files {
 		files[i] = uintptr(i)
+		if i >= 3 && b.doc.ExtraFDs[i-3] == 0 {
+			files[i] = ^uintptr(0) // closed
+		}
 	}
 	// The child is forked from this thread, so it inherits this thread's
 	// filter, rules and lack of privilege.
 	pid, err := syscall.ForkExec(b.doc.Argv[0], b.doc.Argv, &syscall.ProcAttr{
-		Env: b.doc.Env, Files: files, Sys: &syscall.SysProcAttr{Setsid: true},
+		Env: append(b.doc.Env, b.secret...), Files: files, Sys: &syscall.SysProcAttr{Setsid: true},
 	})
 	if err != nil {
 		b.report("exec", fmt.Errorf("%q: %w", b.doc.Argv[0], err))

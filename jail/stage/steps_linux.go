@@ -1,6 +1,7 @@
 package stage
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"unsafe"
@@ -33,6 +34,7 @@ func Steps() []Step {
 		{"links", "symbolic links on the private root, where the dynamic linker expects them", (*build).links},
 		{"loopback", "a private lo, where the profile asks for one", (*build).loopback},
 		{"pivot", "leave the host's mounts behind and make the root read-only (pivot_root(2))", (*build).pivot},
+		{"secret", "read from a descriptor that ends here, so that no document, report or argument ever holds it", (*build).readSecret},
 		{"descriptors", "only stdio and the listed ones survive exec (CVE-2024-21626)", (*build).descriptors},
 		{"limits", "what a control group does not bound (setrlimit(2)); no RLIMIT_AS, which breaks runtimes", (*build).limits},
 		{"umask", "022: files in the workspace are the owner's, made as the owner's own tools would make them", (*build).umask},
@@ -74,7 +76,7 @@ func (b *build) hide() error {
 	// What the launcher leaked into this process and did not name ends here: a reaper
 	// would hold it, and what is kept high would have to go above it. What it named
 	// ends at exec, whatever the later steps do.
-	named := max(spec.FailureFD, b.doc.WorkspaceFD, b.doc.PackageFD, b.doc.ProgramFD)
+	named := max(spec.FailureFD, b.doc.WorkspaceFD, b.doc.PackageFD, b.doc.ProgramFD, b.doc.SecretFD)
 	for _, fd := range b.doc.ExtraFDs {
 		named = max(named, fd)
 	}
@@ -258,10 +260,44 @@ func (b *build) loopback() error {
 
 func (b *build) pivot() error { return b.root.Pivot() }
 
+// readSecret makes the variable that no document holds. Its errors never say what it is.
+func (b *build) readSecret() error {
+	if b.doc.SecretFD == 0 {
+		return nil
+	}
+	defer unix.Close(b.doc.SecretFD)
+	buf := make([]byte, spec.MaxSecret+1)
+	n := 0
+	for n < len(buf) {
+		got, err := unix.Pread(b.doc.SecretFD, buf[n:], int64(n))
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("read: %w", err)
+		}
+		if got == 0 {
+			break
+		}
+		n += got
+	}
+	if n == 0 || n > spec.MaxSecret || bytes.IndexByte(buf[:n], 0) >= 0 {
+		return fmt.Errorf("it has %d bytes or more; want 1 to %d without a NUL", n, spec.MaxSecret)
+	}
+	b.secret = []string{b.doc.SecretEnv + "=" + string(buf[:n])}
+	return nil
+}
+
 func (b *build) descriptors() error {
 	// Sources lie above their goals and in the same order, so a goal is never
 	// a source that is still to come.
 	for i, fd := range b.doc.ExtraFDs {
+		if fd == 0 {
+			if err := unix.CloseRange(uint(3+i), uint(3+i), unix.CLOSE_RANGE_CLOEXEC); err != nil {
+				return fmt.Errorf("close_range %d: %w", 3+i, err)
+			}
+			continue
+		}
 		if fd <= 3+i || fd >= highFD {
 			return fmt.Errorf("descriptor %d cannot become %d", fd, 3+i)
 		}
@@ -272,12 +308,17 @@ func (b *build) descriptors() error {
 	return unix.CloseRange(uint(3+len(b.doc.ExtraFDs)), ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC)
 }
 
+// noCore is the limit of a core's size, in bytes.
+const noCore = 1
+
 func (b *build) limits() error {
 	for _, l := range []struct {
 		what  int
 		value uint64
 	}{
-		{unix.RLIMIT_CORE, 0},
+		// No file is that small, and 1 is what keeps the kernel from handing a core to a
+		// program too, which 0 does not (core(5); fs/coredump.c).
+		{unix.RLIMIT_CORE, noCore},
 		{unix.RLIMIT_NOFILE, uint64(b.doc.Limits.Nofile)},
 		{unix.RLIMIT_FSIZE, uint64(b.doc.Limits.FsizeBytes)},
 		{unix.RLIMIT_MEMLOCK, 64 << 10},

@@ -99,14 +99,3 @@ type Resolved struct {
 	Floor    policy.Floor // the widest mode
 	From     Place        // what decided
 }
-
-// Resolve returns the ceiling of a task's principal where there is no policy, or the
-// code that refuses it.
-func Resolve(principal string, account ids.Account) (Ceiling, refusal.Code) {
-	p, err := ParsePrincipal(principal)
-	if err != nil {
-		return Ceiling{}, refusal.PrincipalRefused
-	}
-	r := (*Policy)(nil).Resolve(p, Facts{Account: account, Owner: true})
-	return r.Ceiling, r.Code
-}

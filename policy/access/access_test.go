@@ -83,11 +83,11 @@ func TestAccess1_WithoutAPolicyOnlyTheProjectsOwnerIsAdmitted(t *testing.T) {
 	if r := (*Policy)(nil).Resolve(Principal{Channel: Channel}, Facts{Owner: true}); r.Admitted {
 		t.Error("no account is a principal")
 	}
-	if c, code := Resolve(Local(mine), mine); code != "" || !c.Unlimited {
-		t.Errorf("%+v, %s", c, code)
+	if r := resolve(nil, Local(mine), Facts{Account: mine, Owner: true}); r.Code != "" || !r.Ceiling.Unlimited {
+		t.Errorf("the owner: %s", said(r))
 	}
-	if _, code := Resolve("nobody", mine); code != refusal.PrincipalRefused {
-		t.Error(code)
+	if r := resolve(nil, "nobody", Facts{Account: mine, Owner: true}); r.Code != refusal.PrincipalRefused {
+		t.Errorf("nobody: %s", said(r))
 	}
 }
 

@@ -3,8 +3,12 @@ package access
 import (
 	"github.com/goccy/go-yaml/ast"
 
+	"postern/near"
 	"postern/policy"
 )
+
+// closes is what a key that is not known does to a channel.
+const closes = "; until then nobody of the channel is admitted"
 
 // channel reads one channel. A key that is not known denies the whole channel, for it
 // may be a restriction that was misspelt.
@@ -35,7 +39,7 @@ func (r *reader) channel(m pair, modes policy.Modes) *channel {
 		case "access":
 			access = &k
 		default:
-			r.bad(k.at, at, "is not a key here, and so nobody of the channel is admitted")
+			r.unknown(k.at, at, "channels.*", k.key, closes)
 			c.broken = true
 		}
 	}
@@ -106,7 +110,7 @@ func (r *reader) access(c *channel, channel string, n ast.Node, modes policy.Mod
 		case "groups":
 			r.groups(c, channel, k, at, modes)
 		default:
-			r.bad(k.at, at, "is not a key here, and so nobody of the channel is admitted")
+			r.unknown(k.at, at, "channels.*.access", k.key, closes)
 			c.broken = true
 		}
 	}
@@ -166,7 +170,7 @@ func (r *reader) user(m pair, key string) entry {
 			blocked, good = r.truth(k.value, at)
 			blocked = blocked || !good
 		default:
-			r.bad(k.at, at, "is not a key here")
+			r.unknown(k.at, at, "channels.*.access.users.*", k.key, "")
 			good = false
 		}
 		ok = ok && good
@@ -198,7 +202,7 @@ func (r *reader) reach(m pair, key string, kind Kind, least Level) entry {
 	for _, k := range list {
 		at := under(key, k.key)
 		if k.key != "level" && k.key != "write" {
-			r.bad(k.at, at, "is not a key here")
+			r.unknown(k.at, at, "channels.*.access.default", k.key, "")
 			ok = false
 			continue
 		}
@@ -267,7 +271,11 @@ func (r *reader) groups(c *channel, channel string, m pair, key string, modes po
 		default:
 			id, err := NormalGroup(k.key)
 			if err != nil {
-				r.bad(k.at, at, "want enabled, default, default_mode or a group: %v", err)
+				if word := near.Word(k.key, sections["channels.*.access.groups"]); word != "" {
+					r.bad(k.at, at, "is neither a key here nor a group; did you mean %s?", word)
+				} else {
+					r.bad(k.at, at, "want enabled, default, default_mode or a group: %v", err)
+				}
 				ok = false
 				continue
 			}

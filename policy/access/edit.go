@@ -50,14 +50,18 @@ type Change struct {
 // Edit returns the document with the mutation in it, and every other line as it was.
 // An error says why it is refused; nothing of the document is to be used then. doc is
 // nil where there is none yet.
-func Edit(doc []byte, m Mutation) (out []byte, c Change, err error) {
+func Edit(doc []byte, m Mutation) ([]byte, Change, error) {
 	// Lines are found by the positions that a library tells. Where it tells others than
 	// there are, the edit is refused and nobody ends.
-	defer func() {
-		if recover() != nil {
-			out, c, err = nil, Change{}, errShape
-		}
-	}()
+	var c Change
+	out, err := careful(errShape, func() (out []byte, err error) {
+		out, c, err = edit(doc, m)
+		return out, err
+	})
+	return out, c, err
+}
+
+func edit(doc []byte, m Mutation) (out []byte, c Change, err error) {
 	if bytes.IndexByte(doc, '\r') >= 0 {
 		return nil, Change{}, fmt.Errorf("the file has carriage returns, with which lines are not edited: write it with line feeds alone first")
 	}
@@ -76,7 +80,7 @@ func Edit(doc []byte, m Mutation) (out []byte, c Change, err error) {
 	if doc == nil {
 		t.lines = []string{"# Who may do what through this host's channels. postern access show says how it is read."}
 	}
-	target, err := before.edit(t, m)
+	target, err := before.change(t, m)
 	if err != nil {
 		return nil, Change{}, err
 	}
@@ -98,13 +102,13 @@ func Edit(doc []byte, m Mutation) (out []byte, c Change, err error) {
 		return nil, Change{}, fmt.Errorf("%w (it would become %q)", errShape, c.After)
 	}
 	if m.Channel == Channel && before.channels[Channel] == nil {
-		c.Warnings = append(c.Warnings, "channel local is declared now: whoever owns a project is admitted only as this file says")
+		c.Warnings = append(c.Warnings, "channel local is declared now: whoever owns a project is admitted only as this file says; postern access set local NAME --owner admits an owner")
 	}
 	return out, c, nil
 }
 
-// edit makes the change and returns the target in its one spelling.
-func (p *Policy) edit(t *text, m Mutation) (target string, err error) {
+// change makes the change and returns the target in its one spelling.
+func (p *Policy) change(t *text, m Mutation) (target string, err error) {
 	channel := []string{"channels", m.Channel}
 	at := func(names ...string) []string { return append(append([]string{}, channel...), names...) }
 	if m.Channel == Channel && (m.Action == SetGroups || m.Action == SetGroup || m.Action == SetGroupDefault || m.Action == RemoveGroup) {
@@ -180,7 +184,7 @@ func (p *Policy) editUser(t *text, m Mutation, id string, at func(...string) []s
 
 // keyOf finds the key by which the document already names a target.
 func (p *Policy) keyOf(t *text, path []string, same func(string) bool, target string) string {
-	_, body, _ := tree(t.bytes(), 0)
+	body, _ := tree(t.bytes())
 	n := body
 	for _, name := range path {
 		var next ast.Node
@@ -202,9 +206,9 @@ func (p *Policy) keyOf(t *text, path []string, same func(string) bool, target st
 // setReach writes a level with write. Where the entry stands as a block, its two lines
 // are changed and its comments stay.
 func setReach(t *text, path []string, m Mutation) error {
-	_, body, _ := tree(t.bytes(), 0)
-	at, flow, err := follow(body, append(append([]string{}, path...), "level"))
-	if err == nil && !flow && len(at.missing) <= 1 && len(at.in) > 0 && onlyReach(at.in) {
+	body, _ := tree(t.bytes())
+	at, err := follow(body, append(append([]string{}, path...), "level"))
+	if err == nil && at.flow == nil && len(at.missing) <= 1 && len(at.in) > 0 && onlyReach(at.in) {
 		child := func(name string) []string { return append(append([]string{}, path...), name) }
 		if err := t.set(child("level"), m.Level.String()); err != nil {
 			return err

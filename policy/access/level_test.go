@@ -59,6 +59,52 @@ func TestC5_EachLevelWithAndWithoutWrite(t *testing.T) {
 	}
 }
 
+// What write changes is writing of files and of servers' data, and of nothing else; and
+// no ceiling, write or not, answers in the place of another rule.
+func TestC5_WriteOpensNothingButWriting(t *testing.T) {
+	writing := class.SetOf(class.FilesystemWrite, class.MCPWrite)
+	for l := Chat; l <= Full; l++ {
+		on, off := CeilingOf(l, true), CeilingOf(l, false)
+		for has := class.Set(1); has <= class.All(); has++ {
+			if has&^class.All() != 0 {
+				continue
+			}
+			was, is := off.Answer("fs", "tool", has), on.Answer("fs", "tool", has)
+			if has&writing == 0 && was != is {
+				t.Fatalf("%s: write turns %v from %v into %v", l, has, was, is)
+			}
+			if was == policy.Allowed && is != policy.Allowed {
+				t.Fatalf("%s: write takes %v away", l, has)
+			}
+		}
+	}
+	widest := CeilingOf(Full, true).Answer("fs", "tool", class.SetOf(class.ProcessExecute))
+	if widest != policy.Allowed {
+		t.Fatalf("full with write: %v", widest)
+	}
+	const rev = ids.Revision("rev_01900000-0000-7000-8000-000000000001")
+	facts := func() policy.Facts {
+		return policy.Facts{Account: policy.AccountActive, Project: policy.ProjectLive, Task: policy.TaskLive, Bound: true, Session: true, Host: policy.HostAssigned,
+			Member: true, Connection: policy.ConnectionEnabled, Accepted: rev, Current: rev, Running: rev, Granted: true, Pin: policy.PinMatches, Principal: policy.PrincipalAdmitted,
+			Ceiling: widest, Mode: policy.Allowed, Profile: policy.Allowed, Credential: true, Tier: class.Reversible, Paths: policy.PathsInside, Apart: true, Limits: policy.WithinLimits, Recordable: true}
+	}
+	f := facts()
+	if v := policy.Decide(&f); !v.Allow {
+		t.Fatalf("with everything else: %+v", v)
+	}
+	for code, change := range map[refusal.Code]func(*policy.Facts){
+		refusal.ApprovalRequired: func(f *policy.Facts) { f.Tier = class.Destructive }, refusal.PathOutside: func(f *policy.Facts) { f.Paths = policy.PathsOutside },
+		refusal.ProfileRefused: func(f *policy.Facts) { f.Profile = policy.Refused }, refusal.ModeRefused: func(f *policy.Facts) { f.Mode = policy.Refused },
+		refusal.ToolNotGranted: func(f *policy.Facts) { f.Granted = false }, refusal.WorkspaceShared: func(f *policy.Facts) { f.Apart = false },
+	} {
+		f := facts()
+		change(&f)
+		if v := policy.Decide(&f); v.Allow || v.Code != code {
+			t.Errorf("full with write and %s: %+v", string(code), v)
+		}
+	}
+}
+
 func TestC6_Presets(t *testing.T) {
 	if got := Presets(); !slices.Equal(got, []string{"chat_only", "read", "developer", "full_pod"}) {
 		t.Fatalf("%q", got)

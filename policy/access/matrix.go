@@ -83,6 +83,15 @@ func (p *Policy) Matrix(profile string) []Row {
 	return out
 }
 
+// Pairs says what using a pairing code makes of somebody whom the policy does not name.
+// Anything but an admitted Paired is why nobody is paired in that channel.
+func (p *Policy) Pairs(who Principal) Resolved {
+	if who.ID == "" {
+		who.ID = nobody
+	}
+	return p.Resolve(who, Facts{Paired: true})
+}
+
 // accountOf is the account a local principal stands for.
 func accountOf(channel, id string) ids.Account {
 	if channel != Channel {

@@ -14,7 +14,7 @@ import (
 // channel, or, where the document has another shape than the one it must have, every
 // principal. Parse never fails; what it could not read is in the mistakes.
 func Parse(doc []byte) (*Policy, []Mistake) {
-	_, body, wrong := tree(doc, 0)
+	body, wrong := tree(doc)
 	if wrong != nil {
 		p := Unreadable(*wrong)
 		return p, p.mistakes
@@ -33,7 +33,7 @@ func Parse(doc []byte) (*Policy, []Mistake) {
 		case "channels":
 			channels = &m
 		default:
-			r.bad(m.at, m.key, "is not a key here: want modes or channels")
+			r.unknown(m.at, m.key, "", m.key, "")
 			ok = false
 		}
 	}
@@ -143,7 +143,7 @@ func (r *reader) toolPolicy(n ast.Node, key string) (*policy.ToolPolicy, bool) {
 		case "whitelist_mode":
 			t.Whitelist, good = r.truth(m.value, k)
 		default:
-			r.bad(m.at, k, "is not a key here")
+			r.unknown(m.at, k, "modes.*", m.key, "")
 			good = false
 		}
 		ok = ok && good

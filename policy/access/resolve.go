@@ -115,6 +115,8 @@ func (p *Policy) Resolve(who Principal, f Facts) Resolved {
 		return refused(refusal.AccessUnavailable, Stranger, *c.modeless)
 	case ok:
 		return e.resolved(c.floor(c.mode))
+	case f.Paired && c.somebody != nil:
+		return refused(refusal.AccessUnavailable, Stranger, *c.somebody)
 	case f.Paired:
 		return Resolved{Admitted: true, Kind: Paired, Level: Read, Ceiling: read, Floor: c.floor(c.mode), From: Place{Key: "a pairing code"}}
 	case !c.open:

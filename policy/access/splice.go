@@ -72,22 +72,23 @@ type spot struct {
 	of      *ast.MappingValueNode   // the entry whose value the mapping is; nil for the document
 	entry   *ast.MappingValueNode   // nil where it is missing
 	missing []string                // from the first name that is missing on
+	flow    *ast.MappingNode        // the mapping in flow style that the path leads into
 }
 
 // splice follows the path, writing every flow mapping on it as a block first, and then
 // does the change.
 func (t *text) splice(path []string, change func(*spot) error) error {
 	for range maxSplices {
-		_, body, wrong := tree(t.bytes(), 0)
+		body, wrong := tree(t.bytes())
 		if wrong != nil {
 			return fmt.Errorf("%v", wrong)
 		}
-		at, flow, err := follow(body, path)
+		at, err := follow(body, path)
 		switch {
 		case err != nil:
 			return err
-		case flow:
-			if err := t.expand(at.of, body); err != nil {
+		case at.flow != nil:
+			if err := t.expand(at.of, at.flow); err != nil {
 				return err
 			}
 		default:
@@ -98,43 +99,43 @@ func (t *text) splice(path []string, change func(*spot) error) error {
 }
 
 // follow says where the path leads, or which mapping on it is in flow style.
-func follow(body ast.Node, path []string) (at *spot, flow bool, err error) {
-	at = &spot{}
+func follow(body ast.Node, path []string) (*spot, error) {
+	at := &spot{}
 	var n = body
 	for i, name := range path {
 		switch m := n.(type) {
 		case nil, *ast.NullNode:
 			at.in, at.missing, at.entry = nil, path[i:], nil
-			return at, false, nil
+			return at, nil
 		case *ast.MappingNode:
+			if m.IsFlowStyle && len(m.Values) > 0 {
+				at.flow = m
+				return at, nil
+			}
 			if m.IsFlowStyle {
-				return at, len(m.Values) > 0, emptyFlow(at, m, path[i:])
+				return at, emptyFlow(at, path[i:])
 			}
 			at.in = m.Values
-		case *ast.MappingValueNode:
-			at.in = []*ast.MappingValueNode{m}
 		default:
-			return nil, false, errShape
+			return nil, errShape
 		}
 		k := slices.IndexFunc(at.in, func(e *ast.MappingValueNode) bool { s, ok := scalar(e.Key); return ok && s == name })
 		if k < 0 {
 			at.entry, at.missing = nil, path[i:]
-			return at, false, nil
+			return at, nil
 		}
 		if at.entry = at.in[k]; i < len(path)-1 {
 			at.of, n = at.entry, at.entry.Value
 		}
 	}
-	return at, false, nil
+	return at, nil
 }
 
 // emptyFlow makes {} a mapping that lacks everything.
-func emptyFlow(at *spot, m *ast.MappingNode, missing []string) error {
-	if len(m.Values) == 0 {
-		at.in, at.entry, at.missing = nil, nil, missing
-		if at.of == nil {
-			return errShape
-		}
+func emptyFlow(at *spot, missing []string) error {
+	at.in, at.entry, at.missing = nil, nil, missing
+	if at.of == nil {
+		return errShape
 	}
 	return nil
 }
@@ -165,16 +166,9 @@ func (t *text) insert(at *spot, value string) error {
 
 // replace puts value in the place of an entry's, and keeps a comment behind it.
 func (t *text) replace(e *ast.MappingValueNode, value string) error {
-	first := lineOf(e)
-	if first != lineOf(e.Key) {
-		return errShape // a key with "?" before it
-	}
-	last := lastLine(e)
-	colon := column(e) + 1
+	first, last := lineOf(e), lastLine(e)
+	colon := column(e) + 1 // in bytes: names of channels, people and groups are ASCII
 	line := t.lines[first-1]
-	if colon > len(line) || !isASCII(line[:colon]) {
-		return errShape
-	}
 	head, tail := line[:colon], comment(line[colon:])
 	switch v := e.Value.(type) {
 	case *ast.MappingNode, *ast.SequenceNode:
@@ -185,7 +179,7 @@ func (t *text) replace(e *ast.MappingValueNode, value string) error {
 			}
 			tail = comment(rest[min(end.Column, len(rest)):])
 		}
-	case *ast.StringNode, *ast.IntegerNode, *ast.BoolNode, *ast.NullNode, *ast.MappingValueNode, *ast.FloatNode, nil:
+	case *ast.StringNode, *ast.IntegerNode, *ast.BoolNode, *ast.NullNode, *ast.FloatNode:
 	default:
 		return errShape // anchors, aliases, tags and texts over many lines
 	}
@@ -198,15 +192,10 @@ func (t *text) replace(e *ast.MappingValueNode, value string) error {
 
 // expand writes a flow mapping as a block: the same keys with the same values, each on
 // a line of its own.
-func (t *text) expand(of *ast.MappingValueNode, body ast.Node) error {
-	m, _ := body.(*ast.MappingNode)
+func (t *text) expand(of *ast.MappingValueNode, m *ast.MappingNode) error {
 	indent := 0
 	if of != nil {
-		m, _ = of.Value.(*ast.MappingNode)
 		indent = column(of.Key) + step
-	}
-	if m == nil {
-		return errShape
 	}
 	var add []string
 	for _, e := range m.Values {

@@ -9,7 +9,6 @@ import (
 
 	yaml "github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/parser"
 )
 
 // Mistake is one thing wrong with the document, or one thing in it that does not mean
@@ -81,35 +80,44 @@ func shown(s string) string {
 	return q[1 : len(q)-1]
 }
 
-// tree parses one document. Nothing said is the nil node. A document that is half
-// written must not end the authority, whatever the library makes of it.
-func tree(doc []byte, mode parser.Mode) (file *ast.File, body ast.Node, wrong *Mistake) {
-	defer func() {
-		if r := recover(); r != nil {
-			file, body, wrong = nil, nil, &Mistake{Want: "it cannot be parsed"}
-		}
-	}()
+// tree parses one document. Nothing said is the nil node.
+func tree(doc []byte) (ast.Node, *Mistake) {
 	if len(doc) > MaxDocument {
-		return nil, nil, &Mistake{Want: fmt.Sprintf("at most %d bytes", MaxDocument)}
+		return nil, &Mistake{Want: fmt.Sprintf("at most %d bytes", MaxDocument)}
 	}
 	if line := tooNested(doc); line > 0 {
-		return nil, nil, &Mistake{Line: line, Want: fmt.Sprintf("nested deeper than %d", maxNested)}
+		return nil, &Mistake{Line: line, Want: fmt.Sprintf("nested deeper than %d", maxNested)}
 	}
-	file, err := parser.ParseBytes(doc, mode, parser.AllowDuplicateMapKey())
+	file, err := careful(errUnparsed, func() (*ast.File, error) { return parse(doc, longRun) })
 	if err != nil {
-		var at yaml.Error
-		if errors.As(err, &at) && at.GetToken() != nil {
-			return nil, nil, &Mistake{Line: at.GetToken().Position.Line, Want: shown(at.GetMessage())}
+		return nil, mistakeOf(err)
+	}
+	if len(file.Docs) != 1 {
+		return nil, &Mistake{Want: "want one document"}
+	}
+	return file.Docs[0].Body, nil
+}
+
+var errUnparsed = errors.New("it cannot be parsed")
+
+// careful does what may panic, and returns gave where it does: a document that is half
+// written must not end the authority, whatever a library makes of it.
+func careful[T any](gave error, do func() (T, error)) (out T, err error) {
+	defer func() {
+		if recover() != nil {
+			var none T
+			out, err = none, gave
 		}
-		return nil, nil, &Mistake{Want: shown(err.Error())}
+	}()
+	return do()
+}
+
+func mistakeOf(err error) *Mistake {
+	var at yaml.Error
+	if errors.As(err, &at) && at.GetToken() != nil {
+		return &Mistake{Line: at.GetToken().Position.Line, Want: shown(at.GetMessage())}
 	}
-	switch {
-	case len(file.Docs) > 1:
-		return nil, nil, &Mistake{Want: "want one document"}
-	case len(file.Docs) == 0:
-		return file, nil, nil
-	}
-	return file, file.Docs[0].Body, nil
+	return &Mistake{Want: shown(err.Error())}
 }
 
 // tooNested names the line where a document is nested without end, 0 where it is not. The
@@ -152,13 +160,15 @@ type pair struct {
 // mapping. A key that is not plain text is told and left out.
 func (r *reader) entries(n ast.Node, key string) (out []pair, ok bool) {
 	switch n.(type) {
-	case *ast.MappingNode, *ast.MappingValueNode:
+	case *ast.MappingNode:
 	case *ast.NullNode: // a key under which everything is commented out
 	default:
 		r.bad(n, key, "want a mapping")
 		return nil, false
 	}
-	for _, v := range valuesOf(n) {
+	values := valuesOf(n)
+	out = make([]pair, 0, len(values))
+	for _, v := range values {
 		if name, plain := scalar(v.Key); plain {
 			out = append(out, pair{name, v.Key, v.Value})
 		} else {
@@ -170,11 +180,8 @@ func (r *reader) entries(n ast.Node, key string) (out []pair, ok bool) {
 
 // valuesOf lists the entries of a mapping, and none of anything else.
 func valuesOf(n ast.Node) []*ast.MappingValueNode {
-	switch m := n.(type) {
-	case *ast.MappingNode:
+	if m, ok := n.(*ast.MappingNode); ok {
 		return m.Values
-	case *ast.MappingValueNode:
-		return []*ast.MappingValueNode{m}
 	}
 	return nil
 }
@@ -184,7 +191,7 @@ func valuesOf(n ast.Node) []*ast.MappingValueNode {
 func (r *reader) mapping(n ast.Node, key string) ([]pair, bool) {
 	before := len(r.mistakes)
 	list, _ := r.entries(n, key)
-	seen := map[string]bool{}
+	seen := make(map[string]bool, len(list))
 	for _, p := range list {
 		if seen[p.key] {
 			r.bad(p.at, under(key, p.key), "is given twice")

@@ -114,11 +114,17 @@ type line struct {
 	Count       int64    `json:"count"`
 	Incarnation uint64   `json:"incarnation"`
 	Reason      string   `json:"reason,omitzero"`
+	Artifacts   []string `json:"artifacts,omitempty"`
+	NotKept     []string `json:"artifacts_not_kept,omitempty"`
+
+	Arguments   jsontext.Value `json:"arguments,omitempty"`
+	NotRecorded string         `json:"arguments_not_recorded,omitzero"`
 }
 
 // Export returns one record as one line of an export, without its newline. cursor
-// is the place behind it.
-func Export(r *Record, cursor string) (jsontext.Value, error) {
+// is the place behind it, artifacts are what the call brought back; args are nil where
+// nobody asked for them.
+func Export(r *Record, cursor string, artifacts []store.Artifact, args *store.Arguments) (jsontext.Value, error) {
 	l := line{
 		Cursor: cursor, Call: string(r.ID), Time: stamp(r.At), State: r.State.String(),
 		Account: string(r.Account), Host: Clean(r.Host, MaxTool), Project: string(r.Project), Task: string(r.Task),
@@ -130,7 +136,23 @@ func Export(r *Record, cursor string) (jsontext.Value, error) {
 	if r.ArgsDigest != (store.Digest{}) {
 		l.ArgsDigest = hex.EncodeToString(r.ArgsDigest[:])
 	}
-	return json.Marshal(l)
+	l.Artifacts, l.NotKept = Artifacts(artifacts)
+	if args != nil {
+		l.Arguments, l.NotRecorded = Recorded(*args)
+	}
+	return json.Marshal(l, jsontext.PreserveRawStrings(true)) // what is escaped in arguments stays so
+}
+
+// Artifacts names those that were kept, and says of the others why not.
+func Artifacts(all []store.Artifact) (kept, not []string) {
+	for i := range all {
+		if all[i].Missing == "" {
+			kept = append(kept, string(all[i].ID))
+		} else {
+			not = append(not, Shown(all[i].Missing, MaxReason))
+		}
+	}
+	return kept, not
 }
 
 // Shown escapes text that Clean has escaped already and that a file may have lost

@@ -42,7 +42,7 @@ func TestActivity1_NoTextBeginsASecondRecord(t *testing.T) {
 	check := func(t interface{ Fatalf(string, ...any) }, tool, request string) {
 		var out bytes.Buffer
 		for _, r := range []Record{record(tool, request), record("read_file", "2")} {
-			l, err := Export(&r, "p1")
+			l, err := Export(&r, "p1", nil, nil)
 			if err != nil {
 				t.Fatalf("%v", err)
 			}
@@ -244,7 +244,7 @@ func TestActivity4_AnExportedLineHasAFixedShape(t *testing.T) {
 	r := record("read_file", `"1"`)
 	r.Seq, r.Ended, r.Size, r.Micros, r.Code, r.Incarnation, r.Policy = 35, now.Add(time.Second).UnixNano(), 7, 8, refusal.ServerExited, 3, "grant"
 	r.Connection, r.Revision = id[ids.Connection](1), id[ids.Revision](1)
-	out, err := Export(&r, Cursor{Before: r.Seq}.String())
+	out, err := Export(&r, Cursor{Before: r.Seq}.String(), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -305,7 +305,7 @@ func TestContinues_IsTheCallThatTheRecordNames(t *testing.T) {
 		}
 		r := record("ask", "1")
 		r.Policy = policy
-		line, err := Export(&r, "p1")
+		line, err := Export(&r, "p1", nil, nil)
 		if has := strings.Contains(string(line), `"continues":"`+want+`"`); err != nil || has != (want != "") {
 			t.Errorf("exported %s (%v)", line, err)
 		}

@@ -5,9 +5,10 @@ import (
 	"sync/atomic"
 )
 
-// Bell tells followers that something became durable, so that they ask for what
-// is new. The writer rings it after a commit; with nobody listening that costs
-// one load. The zero value is ready.
+// Bell tells followers that something became durable, or that somebody may read
+// less, so that they ask for what is new and are authorized again. The writer rings
+// it after a commit or a change; with nobody listening that costs one load. The zero
+// value is ready.
 type Bell struct {
 	mu        sync.Mutex
 	rung      chan struct{} // closed by the next Ring

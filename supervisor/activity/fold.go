@@ -62,7 +62,7 @@ func (f *Folder) DenyAs(key string, b *store.Batch, r *Record) {
 			// A record of another tool can not count this one; one record without a
 			// tool stands for all that came too fast.
 			k = foldKey{code: r.Code}
-			r.Tool, r.RequestID = "", ""
+			r.Tool, r.RequestID, r.Args = "", "", store.Arguments{}
 			like = s.last[k]
 		}
 		if like != nil {

@@ -21,6 +21,47 @@ type (
 	}
 )
 
+// Parameters of pairing.
+type (
+	PairParams struct {
+		Channel string `json:"channel"`
+		TTLMs   int64  `json:"ttl_ms,omitzero"` // 0: the default
+	}
+	RedeemParams struct {
+		Principal string `json:"principal"` // CHANNEL:ID, who wrote the code
+		Code      string `json:"code"`
+	}
+	UnpairParams struct {
+		Principal string `json:"principal"`
+	}
+)
+
+// Results of pairing.
+type (
+	// PairResult holds the one copy of a code there is; a dry run has none.
+	PairResult struct {
+		Channel string `json:"channel"`
+		Code    string `json:"code,omitempty"`
+		Expires int64  `json:"expires,omitzero"` // milliseconds since the epoch
+		Usable  int    `json:"usable"`           // codes of the channel, this one with them
+	}
+	// PairedRow is somebody who is paired, and what the access policy makes of it now.
+	PairedRow struct {
+		Principal string  `json:"principal"`
+		Host      string  `json:"host"` // through which the code was used
+		At        int64   `json:"at,omitzero"`
+		Kind      string  `json:"kind"`
+		Admitted  bool    `json:"admitted"`
+		Code      string  `json:"code,omitempty"`
+		Level     *string `json:"level"` // null where there is no ceiling, or no admission
+	}
+	// PairedResult lists everybody, and how many codes of each channel can be used.
+	PairedResult struct {
+		Paired []PairedRow    `json:"paired"`
+		Usable map[string]int `json:"usable,omitempty"`
+	}
+)
+
 // Results of the access policy's actions.
 type (
 	// AccessState is how the file is now.
@@ -72,5 +113,6 @@ type (
 		Written      bool        `json:"written"`
 		MatrixBefore []AccessRow `json:"matrix_before"`
 		MatrixAfter  []AccessRow `json:"matrix_after"`
+		Cut
 	}
 )

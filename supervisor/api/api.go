@@ -129,7 +129,7 @@ func DecodeParams[P any](raw jsontext.Value) (P, error) {
 
 // Encode returns v as one line with its newline.
 func Encode(v any) ([]byte, error) {
-	b, err := json.Marshal(v, json.Deterministic(true))
+	b, err := json.Marshal(v, json.Deterministic(true), jsontext.PreserveRawStrings(true))
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +137,9 @@ func Encode(v any) ([]byte, error) {
 }
 
 // EncodeValue returns v as the value of a result or an event.
-func EncodeValue(v any) (jsontext.Value, error) { return json.Marshal(v, json.Deterministic(true)) }
+func EncodeValue(v any) (jsontext.Value, error) {
+	return json.Marshal(v, json.Deterministic(true), jsontext.PreserveRawStrings(true))
+}
 
 // DecodeResponse reads one line of a server.
 func DecodeResponse(line []byte) (Response, error) {

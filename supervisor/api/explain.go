@@ -31,6 +31,8 @@ type (
 	}
 	RecordParams struct {
 		Record string `json:"record"` // a call's id, or a record's cursor
+		// Arguments asks for what was recorded of them. Only a project's people see it.
+		Arguments bool `json:"arguments,omitzero"`
 	}
 )
 
@@ -78,6 +80,8 @@ type (
 		Code    string   `json:"code,omitempty"`
 		Also    []string `json:"also,omitempty"` // every other rule that denies
 		Refusal *Refusal `json:"refusal,omitempty"`
+		// Rules are those that deny, in the order of the decision, the one that decided too.
+		Rules []RuleResult `json:"rules,omitempty"`
 	}
 	CapabilityRow struct {
 		Kind       string   `json:"kind"` // tool, prompt, resource, server or native

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"postern/refusal"
 	"postern/supervisor/api"
 	"postern/supervisor/gate"
+	"postern/supervisor/registry"
 )
 
 // relist records another catalogue of the files server.
@@ -20,7 +22,7 @@ func (r *rig) relist(raw string) {
 			r.t.Error(err)
 			return
 		}
-		ch, err := r.g.Registry().PutCatalogue(id[ids.Revision](files), time.Now(), "", pins)
+		ch, err := r.g.Registry().PutCatalogue(id[ids.Revision](files), time.Now(), "", "", pins)
 		if err == nil {
 			err = r.g.Apply(ch)
 		}
@@ -96,5 +98,64 @@ func TestPromptsAndResourcesAreGrantedAndRevokedByName(t *testing.T) {
 		if x.Tool == "resource:file:///docs/" || x.Tool == "prompt:review" && !x.Granted {
 			t.Errorf("after the resource was revoked: %+v", x)
 		}
+	}
+}
+
+// TestAcceptC096_TheRevisionThatWasShown: who accepts sees what the server has become,
+// also of what is not granted, and accepts no revision that came after.
+func TestAcceptC096_TheRevisionThatWasShown(t *testing.T) {
+	r := newRig(t)
+	c := r.as(root)
+	con := api.ConnectionParams{Project: "shop", Server: "files"}
+	revise := func(n int, list string) string {
+		next := facts()
+		srv := next.Servers[id[ids.Server](files)]
+		rev := *srv.Revisions[srv.Current]
+		rev.ID = id[ids.Revision](n)
+		srv.Revisions[rev.ID], srv.Current = &rev, rev.ID
+		next.Servers[srv.ID] = srv
+		r.on(func() {
+			r.g.Registry().SetRoot(next)
+			pins, err := gate.Pins([]byte(list), nil)
+			if err == nil {
+				var ch registry.Change
+				if ch, err = r.g.Registry().PutCatalogue(rev.ID, time.Now(), "", "", pins); err == nil {
+					err = r.g.Apply(ch)
+				}
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		return string(rev.ID)
+	}
+	second := revise(77, `[{"name":"read_rows","title":"Read","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}},{"name":"odd","inputSchema":{}},{"name":"send","description":"sends\u001b[2J","inputSchema":{}}]`)
+	got := must[api.ConnectionResult](c, api.ConnectionShow, con)
+	said := map[string]string{}
+	for _, ch := range got.Changes {
+		if said[ch.Tool] = ch.State; ch.Ungranted {
+			said[ch.Tool] += " ungranted"
+		}
+		for _, m := range ch.Members {
+			if strings.ContainsRune(shown(m.Pieces), 0x1b) {
+				t.Errorf("%+v", ch)
+			}
+		}
+	}
+	want := map[string]string{"odd": "new ungranted", "send": "new ungranted", "write_rows": "gone ungranted"}
+	if !maps.Equal(said, want) {
+		t.Errorf("%v, want %v", said, want)
+	}
+	third := revise(78, catalogueText)
+	con.Revision = second
+	if detail, code := c.ask(api.ConnectionAccept, con); code != refusal.StaleSelector {
+		t.Fatalf("a revision that nobody saw was accepted: %q %s", string(code), detail)
+	}
+	if got := must[api.ConnectionResult](c, api.ConnectionShow, con); got.Accepted == third || got.Version != 2 {
+		t.Fatalf("%+v", got)
+	}
+	con.Revision = third
+	if got := must[api.ConnectionResult](c, api.ConnectionAccept, con); got.Accepted != third || got.Readiness != "ready" {
+		t.Fatalf("%+v", got)
 	}
 }

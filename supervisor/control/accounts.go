@@ -25,27 +25,32 @@ func (a *actions) accountResult(x registry.RootAccount) api.AccountResult {
 
 // accountList: root sees all, an account itself.
 func (a *actions) accountList(ctx context.Context, c *Call) (any, error) {
-	if _, err := params[struct{}](c); err != nil {
+	p, err := params[api.PageParams](c)
+	if err != nil {
 		return nil, err
 	}
-	out := api.AccountListResult{Accounts: []api.AccountResult{}}
-	err := a.do(ctx, func() error {
-		mine := a.account(c.Who).ID
+	var rows []api.AccountResult
+	err = a.do(ctx, func() error {
+		mine := a.identity(c.Who).ID
 		for _, x := range a.reg.Root().Accounts {
 			if c.Who.Root || x.ID == mine {
-				out.Accounts = append(out.Accounts, a.accountResult(x))
+				rows = append(rows, a.accountResult(x))
 			}
 		}
 		return nil
 	})
-	sortBy(out.Accounts, func(r api.AccountResult) string { return r.Account })
+	if err != nil {
+		return nil, err
+	}
+	var out api.AccountListResult
+	out.Accounts, out.Next, err = api.Paged(rows, p.After, func(r api.AccountResult) string { return r.Account })
 	return out, err
 }
 
 // ownAccount finds an account that the peer may see: its own, or any for root.
 func (a *actions) ownAccount(w Who, selector string) (registry.RootAccount, error) {
 	x, err := a.pickAccount(selector)
-	if !w.Root && (err != nil || x.ID != a.account(w).ID) {
+	if !w.Root && (err != nil || x.ID != a.identity(w).ID) {
 		return x, api.Missing(refusal.NotFound, "account", selector)
 	}
 	return x, err

@@ -31,13 +31,16 @@ func TestC9_EveryActionLeavesOneRecordOfWhatItChanged(t *testing.T) {
 		})
 		return out
 	}
+	code1 := must[api.PairResult](r.as(root), api.AccessPair, api.PairParams{Channel: "whatsapp"}).Code
 	records()
 	reads := map[api.Action]any{
 		api.Status: none{}, api.AccountList: none{}, api.AccountShow: api.Selected{Selector: "alice"}, api.ProjectList: none{}, api.ProjectShow: api.Selected{Selector: "shop"},
 		api.ServerCatalogue: api.Selected{Selector: "files"}, api.ConnectionList: api.ProjectParams{Project: "shop"}, api.ConnectionShow: bare, api.TaskList: none{}, api.TaskShow: api.TaskParams{Task: tok.Task},
 		api.Explain: api.ExplainParams{AskerParams: api.AskerParams{Task: tok.Task}, Tool: "read_rows"}, api.Capabilities: api.CapabilitiesParams{AskerParams: api.AskerParams{Task: tok.Task}},
-		api.Check: api.CheckParams{Task: tok.Task, Tool: "WebFetch"}, api.ActivityShow: api.RecordParams{Record: string(call)}, api.Ps: none{}, api.Activity: api.ActivityParams{},
+		api.Check: api.CheckParams{Task: tok.Task, Tool: "WebFetch"}, api.ActivityShow: api.RecordParams{Record: string(call)}, api.Ps: none{}, api.Metrics: none{}, api.Quota: api.QuotaParams{}, api.Logs: api.LogsParams{Project: "shop"}, api.Activity: api.ActivityParams{}, api.AccessPaired: none{},
 	}
+	// Root is refused these, and they are reads all the same.
+	own := map[api.Action]bool{api.ArtifactList: true, api.ArtifactGet: true}
 	for a, params := range reads {
 		if detail, code := r.as(root).ask(a, params); code != "" {
 			t.Errorf("%s: %q %s", a, string(code), detail)
@@ -53,6 +56,8 @@ func TestC9_EveryActionLeavesOneRecordOfWhatItChanged(t *testing.T) {
 		uid    uint32
 		again  bool // the same again changes something again
 	}{
+		{api.Drain, api.DrainParams{Now: true}, root, true},
+		{api.Drain, api.DrainParams{Cancel: true}, root, false},
 		{api.ServerProbe, api.Selected{Selector: "notes"}, root, true},
 		{api.MemberRemove, api.MemberParams{Project: "shop", Account: "vera"}, owner, false},
 		{api.MemberAdd, api.MemberParams{Project: "shop", Account: "vera", Role: "viewer"}, root, false},
@@ -64,9 +69,13 @@ func TestC9_EveryActionLeavesOneRecordOfWhatItChanged(t *testing.T) {
 		{api.TaskNew, api.TaskNewParams{Project: "shop", ForUID: owner}, host, true},
 		{api.TaskToken, api.TaskParams{Task: tok.Task}, host, true},
 		{api.TaskRevoke, api.TaskParams{Task: tok.Task}, owner, false},
+		{api.AccessPair, api.PairParams{Channel: "whatsapp"}, root, true},
+		{api.AccessRedeem, api.RedeemParams{Principal: "whatsapp:+5511900001111", Code: code1}, host, false},
+		{api.AccessUnpair, api.UnpairParams{Principal: "whatsapp:+5511900001111"}, root, false},
 		{api.AccountSuspend, api.Selected{Selector: "bob"}, member, false},
 		{api.AccountActivate, api.Selected{Selector: "bob"}, root, false},
-		{api.ProjectDelete, api.Selected{Selector: "shop"}, owner, false}, // posternd records the tombstone itself
+		{api.ProjectDelete, api.Selected{Selector: "blog"}, owner, true}, // nothing is in it; posternd of this rig leaves no tombstone
+		{api.ProjectDelete, api.Selected{Selector: "shop"}, owner, true}, // posternd of this rig leaves no tombstone, and so it can be deleted again
 	}
 	for _, row := range changes {
 		for _, trial := range []struct {
@@ -103,7 +112,7 @@ func TestC9_EveryActionLeavesOneRecordOfWhatItChanged(t *testing.T) {
 		for _, c := range changes {
 			change = change || c.action == a
 		}
-		if api.ServedBy(a) == api.ControlSocket && !read && !change && !slices.Contains(apart, a) {
+		if api.ServedBy(a) == api.ControlSocket && !read && !own[a] && !change && !slices.Contains(apart, a) {
 			t.Errorf("%s is neither among what reads nor among what changes", a)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"postern/ids"
-	"postern/policy"
 	"postern/refusal"
 	"postern/supervisor/api"
 	"postern/supervisor/gate"
@@ -67,16 +66,19 @@ func (a *actions) check(ctx context.Context, c *Call) (any, error) {
 	q := gate.Native{Tool: p.Tool, Paths: p.Paths, Unjudged: p.Unjudged, RequestID: p.RequestID, Digest: p.ArgsDigest, Size: p.ArgsSize}
 	var d gate.Checked
 	var task string
+	var whole bool // the asker may have the task explained
 	ask := func(seen gate.Seen) error {
 		return a.do(ctx, func() error {
 			t, err := a.ownTask(c.Who, p)
 			switch {
 			case err != nil:
 			case c.Req.DryRun: // nothing is recorded, and no path is looked at
-				task, d = string(t.ID), gate.Checked{Verdict: a.Gate.ExplainNative(t, q.Tool).Verdict}
+				e := a.Gate.ExplainNative(t, q.Tool)
+				task, d = string(t.ID), gate.Checked{Verdict: e.Verdict, Reasons: e.Reasons}
 			default:
 				task, d = string(t.ID), a.Gate.Check(t, q, seen)
 			}
+			whole = err == nil && a.seesTask(c.Who, t)
 			return err
 		})
 	}
@@ -92,10 +94,13 @@ func (a *actions) check(ctx context.Context, c *Call) (any, error) {
 			return nil, err
 		}
 	}
-	return checkResult(task, p.Tool, d.Verdict), nil
+	return checkResult(task, p.Tool, d, whole), nil
 }
 
-func checkResult(task, tool string, v policy.Verdict) api.CheckResult {
+// checkResult answers with every rule that denies. What a rule read, and where that is
+// written, is told to whoever may have the task explained.
+func checkResult(task, tool string, d gate.Checked, whole bool) api.CheckResult {
+	v := d.Verdict
 	out := api.CheckResult{Task: task, Tool: tool, Allowed: v.Allow}
 	if v.Allow {
 		return out
@@ -103,6 +108,16 @@ func checkResult(task, tool string, v policy.Verdict) api.CheckResult {
 	out.Code, out.Refusal = string(v.Code), api.Refuse(v.Code, "")
 	for _, c := range v.Also {
 		out.Also = append(out.Also, string(c))
+	}
+	for _, r := range d.Reasons {
+		if r.Code == "" {
+			continue
+		}
+		row := ruleResult(r)
+		if !whole {
+			row.Read, row.From = "", ""
+		}
+		out.Rules = append(out.Rules, row)
 	}
 	return out
 }

@@ -1,10 +1,12 @@
 package control
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	"postern/refusal"
+	"postern/supervisor/activity"
 	"postern/supervisor/api"
 )
 
@@ -47,6 +49,39 @@ func TestA3_ACheckOverTheSocketIsDecidedAndRecorded(t *testing.T) {
 		}
 		if rec.State != state || rec.Code != string(row.want) || rec.Tool != row.p.Tool || rec.Task != string(task) || rec.ArgsSize != 7 {
 			t.Errorf("%s: recorded %+v", row.name, rec)
+		}
+	}
+	// Which path it was is told to whoever may have the task explained, escaped, and bounded.
+	long := "/etc/\x1b[2J" + strings.Repeat("x", 3000)
+	got := must[api.CheckResult](r.as(owner), api.Check, api.CheckParams{Task: string(task), Tool: "Read", Paths: []string{long}})
+	if len(got.Rules) != 1 || !strings.Contains(got.Rules[0].Read, `/etc/\x1b[2Jxxx`) || len(got.Rules[0].Read) > activity.MaxReason {
+		t.Errorf("%+v", got.Rules)
+	}
+	// Every rule that denies is told, in the order of explain and with its words; what each
+	// read, and where, to whoever may have the task explained.
+	theirs := must[api.TaskResult](r.as(host), api.TaskNew, api.TaskNewParams{Project: "shop", ForUID: stranger, Principal: "whatsapp:+5511999998888"}).Task
+	for _, with := range [][]option{nil, {dry}} {
+		got := must[api.CheckResult](r.as(owner), api.Check, api.CheckParams{Task: theirs, Tool: "Bash"}, with...)
+		var want []api.RuleResult
+		for _, x := range must[api.ExplainResult](r.as(owner), api.Explain, api.ExplainParams{AskerParams: api.AskerParams{Task: theirs}, Tool: "Bash"}).Rules {
+			if x.Answer == "denies" {
+				want = append(want, x)
+			}
+		}
+		if len(got.Also) == 0 || len(got.Rules) != 1+len(got.Also) || got.Rules[0].Read == "" || !strings.HasPrefix(got.Rules[0].From, "access.yaml:") {
+			t.Errorf("%+v", got)
+		}
+		if !slices.Equal(got.Rules, want) {
+			t.Errorf("check %+v\nexplain %+v", got.Rules, want)
+		}
+		own := must[api.CheckResult](r.as(stranger), api.Check, api.CheckParams{Task: theirs, Tool: "Bash"}, with...)
+		for i, x := range own.Rules {
+			if x.Read != "" || x.From != "" || x.Code != got.Rules[i].Code || x.Sentence == "" {
+				t.Errorf("the runtime's own user is told %+v", x)
+			}
+		}
+		if len(own.Rules) != len(got.Rules) {
+			t.Errorf("the runtime's own user is told %d rules of %d", len(own.Rules), len(got.Rules))
 		}
 	}
 	// A dry run records nothing.

@@ -28,7 +28,9 @@ func (a *actions) readiness(c *registry.Connected) (state, reason string) {
 	case srv.Current != c.Accepted:
 		return "stale_revision", "the registration has a newer revision that is not accepted"
 	case rev != nil && rev.Required && c.Credential == registry.Keyless:
-		return "unavailable", "the server needs a credential"
+		return "unavailable", "the server needs a credential, and the connection is keyless"
+	case rev != nil && rev.Required && a.reg.Assigned(c.Project, c.Server) == registry.Credential{}:
+		return "unavailable", "no credential is assigned"
 	case cat == nil:
 		return "configured", "the server has not been probed yet"
 	case cat.Error != "":
@@ -37,15 +39,27 @@ func (a *actions) readiness(c *registry.Connected) (state, reason string) {
 		return "configured", "no tool is granted"
 	}
 	if why := a.Workers.Down(c.Project, c.ID); why != "" {
-		return "unavailable", "the server is down: " + why
+		return "unavailable", "the server cannot be called: " + why
 	}
 	return "ready", ""
+}
+
+// credentialState is all that anyone but root learns of a credential; nothing of one that
+// is not needed.
+func (a *actions) credentialState(p ids.Project, s ids.Server, mode string) string {
+	switch {
+	case mode == registry.Keyless:
+		return ""
+	case a.reg.Assigned(p, s) == registry.Credential{}:
+		return "missing"
+	}
+	return "assigned"
 }
 
 func (a *actions) connectionResult(p registry.RootProject, c *registry.Connected, tools bool) api.ConnectionResult {
 	srv := a.reg.Root().Servers[c.Server]
 	r := api.ConnectionResult{Connection: string(c.ID), Project: string(c.Project), Server: string(c.Server), Label: srv.Label, Enabled: c.Enabled,
-		Credential: c.Credential, Accepted: string(c.Accepted), Current: string(srv.Current), Version: c.Version}
+		Credential: c.Credential, CredentialState: a.credentialState(c.Project, c.Server, c.Credential), Accepted: string(c.Accepted), Current: string(srv.Current), Version: c.Version}
 	r.Readiness, r.Reason = a.readiness(c)
 	if !tools {
 		return r
@@ -64,6 +78,7 @@ func (a *actions) connectionResult(p registry.RootProject, c *registry.Connected
 		}
 	}
 	sortBy(r.Tools[rest:], func(t api.ToolResult) string { return t.Tool })
+	shorten(r.Tools)
 	return r
 }
 
@@ -112,31 +127,36 @@ func (a *actions) connectionAdd(ctx context.Context, c *Call) (any, error) {
 		if err != nil {
 			return registry.Change{}, "", err
 		}
-		out = api.ConnectionResult{Connection: string(id), Project: string(proj.ID), Server: string(srv.ID), Label: srv.Label, Enabled: true, Credential: registry.Keyless,
-			Accepted: string(srv.Current), Current: string(srv.Current), Readiness: "configured", Reason: "no tool is granted", Version: 1, Notice: grantNotice}
-		ch, err := a.reg.AddConnection(id, proj.ID, srv.ID, registry.Keyless, a.Now())
+		mode := a.reg.Mode(srv.ID)
+		out = api.ConnectionResult{Connection: string(id), Project: string(proj.ID), Server: string(srv.ID), Label: srv.Label, Enabled: true,
+			Credential: mode, CredentialState: a.credentialState(proj.ID, srv.ID, mode), Accepted: string(srv.Current), Current: string(srv.Current), Readiness: "configured", Reason: "no tool is granted", Version: 1, Notice: grantNotice}
+		ch, err := a.reg.AddConnection(id, proj.ID, srv.ID, mode, a.Now())
 		return ch, proj.ID, err
 	})
 	return out, err
 }
 
 func (a *actions) connectionList(ctx context.Context, c *Call) (any, error) {
-	p, err := params[api.ProjectParams](c)
+	p, err := params[api.ListParams](c)
 	if err != nil {
 		return nil, err
 	}
-	out := api.ConnectionListResult{Connections: []api.ConnectionResult{}}
+	var rows []api.ConnectionResult
 	err = a.do(ctx, func() error {
 		proj, err := a.pickProject(c.Who, p.Project)
 		if err != nil {
 			return err
 		}
 		for _, con := range a.reg.View(proj.ID).Connections {
-			out.Connections = append(out.Connections, a.connectionResult(proj, con, false))
+			rows = append(rows, a.connectionResult(proj, con, false))
 		}
 		return nil
 	})
-	sortBy(out.Connections, func(r api.ConnectionResult) string { return r.Connection })
+	if err != nil {
+		return nil, err
+	}
+	var out api.ConnectionListResult
+	out.Connections, out.Next, err = api.Paged(rows, p.After, func(r api.ConnectionResult) string { return r.Connection })
 	return out, err
 }
 
@@ -217,12 +237,16 @@ func (a *actions) connectionAccept(ctx context.Context, c *Call) (any, error) {
 	var was []changed
 	out, err := a.change(ctx, c, p, "", func(con *registry.Connected) (registry.Change, error) {
 		was = a.changes(con)
+		current := a.reg.Root().Servers[con.Server].Current
+		if p.Revision != "" && p.Revision != string(current) {
+			return registry.Change{}, api.Refuse(refusal.StaleSelector, "The server has a newer revision than was shown, %s; look at it once more.", current)
+		}
 		for _, ch := range was {
 			if seen, looked := p.Seen[ch.Tool]; looked && seen != ch.Pin {
 				return registry.Change{}, api.Refuse(refusal.StaleSelector, "%q has changed again since it was shown; look at it once more.", ch.Tool)
 			}
 		}
-		return a.reg.Accept(con.ID, a.reg.Root().Servers[con.Server].Current, p.Items(), by(c.Who, a.account(c.Who)), c.Req.At, a.Now())
+		return a.reg.Accept(con.ID, current, p.Items(), by(c.Who, a.account(c.Who)), c.Req.At, a.Now())
 	})
 	if r, ok := out.(api.ConnectionResult); ok {
 		r.Changes = described(was)

@@ -13,10 +13,13 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"postern/ids"
+	"postern/policy"
 	"postern/refusal"
 	"postern/supervisor/activity"
 	"postern/supervisor/api"
+	"postern/supervisor/artifact"
 	"postern/supervisor/gate"
+	"postern/supervisor/pairing"
 	"postern/supervisor/registry"
 	"postern/supervisor/store"
 	"postern/supervisor/token"
@@ -29,6 +32,9 @@ type Config struct {
 	Workers *workers.Workers
 	Store   *store.Store
 	Bell    *activity.Bell
+	// Artifacts holds their bytes.
+	Artifacts *artifact.Keeper
+
 	Version string
 	Now     func() time.Time
 	Instant func() token.Instant
@@ -40,19 +46,23 @@ type Config struct {
 type actions struct {
 	Config
 	reg       *registry.Registry
+	started   time.Time
+	codes     pairing.Book // used on the loop alone
 	backingUp sync.Mutex
 }
 
 // New makes the server of control.sock.
 func New(c Config) *Server {
-	a := &actions{Config: c, reg: c.Gate.Registry()}
+	a := &actions{Config: c, reg: c.Gate.Registry(), started: c.Now()}
 	return &Server{log: c.Log, byUID: map[uint32]int{}, handlers: map[api.Action]handler{
-		api.Status: a.status, api.Backup: a.backup, api.Ps: a.ps, api.Activity: a.activity,
+		api.Status: a.status, api.Drain: a.drain, api.Backup: a.backup, api.Ps: a.ps, api.Activity: a.activity, api.ArtifactList: a.artifactList, api.ArtifactGet: a.artifactGet,
+		api.Logs: a.logs, api.Metrics: a.metrics, api.Quota: a.quota,
 		api.AccountList: a.accountList, api.AccountShow: a.accountShow, api.AccountSuspend: a.accountSuspend, api.AccountActivate: a.accountActivate,
 		api.ProjectList: a.projectList, api.ProjectShow: a.projectShow, api.ProjectDelete: a.projectDelete, api.MemberAdd: a.memberAdd, api.MemberRemove: a.memberRemove,
 		api.ServerProbe: a.serverProbe, api.ServerCatalogue: a.serverCatalogue,
 		api.ConnectionAdd: a.connectionAdd, api.ConnectionList: a.connectionList, api.ConnectionShow: a.connectionShow, api.ConnectionGrant: a.connectionGrant,
 		api.ConnectionRevoke: a.connectionRevoke, api.ConnectionAccept: a.connectionAccept, api.ConnectionEnable: a.connectionEnable, api.ConnectionDisable: a.connectionDisable,
+		api.AccessPair: a.accessPair, api.AccessRedeem: a.accessRedeem, api.AccessUnpair: a.accessUnpair, api.AccessPaired: a.accessPaired,
 		api.Explain: a.explain, api.Check: a.check, api.Capabilities: a.capabilities, api.ActivityShow: a.activityShow,
 		api.TaskNew: a.taskNew, api.TaskToken: a.taskToken, api.TaskList: a.taskList, api.TaskShow: a.taskShow, api.TaskRevoke: a.taskRevoke,
 	}}
@@ -67,7 +77,8 @@ func acting(ctx context.Context, who Who, req api.Request) context.Context {
 	if who.peer != nil {
 		origin = fmt.Sprintf("control.sock, process %d", who.peer.PID)
 	}
-	return context.WithValue(ctx, actorKey{}, gate.Actor{By: fmt.Sprintf("uid %d", who.UID), Origin: origin, Action: string(req.Action), Request: req.RequestID})
+	return context.WithValue(ctx, actorKey{}, gate.Actor{By: fmt.Sprintf("uid %d", who.UID), Origin: origin, Action: string(req.Action), Request: req.RequestID,
+		Changes: api.EffectOf(req.Action) == api.Changes})
 }
 
 func actorOf(ctx context.Context) gate.Actor {
@@ -95,6 +106,7 @@ func told(err error) error {
 	}
 	// The sentence is the table's and stands in the answer already.
 	detail := strings.TrimSuffix(strings.TrimSuffix(err.Error(), c.Error()), ": ")
+	detail = strings.TrimPrefix(detail, c.Error()+": ")
 	return api.Refuse(c, "%s", detail)
 }
 
@@ -117,14 +129,22 @@ func (a *actions) narrow(ctx context.Context, c *Call, target string, change fun
 	if err != nil {
 		return out, err
 	}
-	for _, s := range n.Stands {
-		out.Stands = append(out.Stands, api.OpenCall{Call: string(s.Call), Tool: s.Tool, AgeMs: s.Age.Milliseconds(), CancelSent: s.CancelSent, State: "admitted"})
+	out.More = max(0, len(n.Stands)-api.MaxStands)
+	for _, s := range n.Stands[:len(n.Stands)-out.More] {
+		out.Stands = append(out.Stands, api.OpenCall{Call: string(s.Call), Tool: s.Tool, AgeMs: s.Age.Milliseconds(), CancelSent: s.CancelSent, State: stateOf(s)})
 	}
 	out.Sessions, out.Fenced, out.Killed = n.Sessions, n.Fenced, n.Killed
 	if len(out.Stands) > 0 {
-		out.Note = "These calls were admitted before; whatever they did stands."
+		out.Note = api.Effects
 	}
 	return out, nil
+}
+
+func stateOf(s gate.Stand) string {
+	if s.Drains {
+		return api.StateDraining
+	}
+	return api.StateAdmitted
 }
 
 // widen runs a widening change on the loop for root.
@@ -172,10 +192,19 @@ func by(w Who, acc registry.RootAccount) string {
 	return "nobody"
 }
 
-// account is the peer's account, the zero one if it has none.
-func (a *actions) account(w Who) registry.RootAccount {
+// identity is the account that the peer's uid belongs to, the zero one if there is none.
+func (a *actions) identity(w Who) registry.RootAccount {
 	acc, _ := a.reg.Root().AccountOf(w.UID)
 	return acc
+}
+
+// account is the peer's account where that is active. Whoever is suspended is nobody
+// here, and sees no more than that of themselves.
+func (a *actions) account(w Who) registry.RootAccount {
+	if acc := a.identity(w); a.reg.AccountStanding(acc.ID) == policy.AccountActive {
+		return acc
+	}
+	return registry.RootAccount{}
 }
 
 // The selectors: an id, or a label that means exactly one living thing. They run on
@@ -217,9 +246,16 @@ func (a *actions) pickAccount(selector string) (registry.RootAccount, error) {
 // pickProject finds a project that the peer may read.
 func (a *actions) pickProject(w Who, selector string) (registry.RootProject, error) {
 	var all []registry.RootProject
-	for _, x := range a.reg.Root().Projects {
-		if (!x.Deleted || string(x.ID) == selector) && a.mayRead(w, x.ID) {
-			all = append(all, x)
+	read := a.mayReadOf(w)
+	// An id is looked up, and of the rest only what has the name is asked about: this is
+	// on the loop, where calls wait for it, and there may be tens of thousands.
+	if x, ok := a.reg.Root().Projects[ids.Project(selector)]; ok && read(x.ID) {
+		all = append(all, x)
+	} else {
+		for _, x := range a.reg.Root().Projects {
+			if x.Label == selector && !x.Deleted && read(x.ID) {
+				all = append(all, x)
+			}
 		}
 	}
 	return pick("project", refusal.ProjectUnknown, selector, all, func(x registry.RootProject) string { return string(x.ID) }, func(x registry.RootProject) string { return x.Label })
@@ -264,6 +300,11 @@ func (a *actions) pickConnection(w Who, p api.ConnectionParams) (registry.RootPr
 		}
 		return ""
 	})
+	for _, was := range all {
+		if srv := a.reg.Root().Servers[was.Server]; err != nil && srv.Deleted && srv.Label == p.Server {
+			err = api.Refuse(refusal.ServerDeleted, "%s is a connection to %s; another registration of this label is another server, and needs a connection of its own.", was.ID, srv.ID)
+		}
+	}
 	return proj, c, err
 }
 
@@ -279,13 +320,23 @@ func (a *actions) role(w Who, p ids.Project) string {
 	return ""
 }
 
-func (a *actions) mayRead(w Who, p ids.Project) bool {
-	if a.role(w, p) != "" {
-		return true
+func (a *actions) mayRead(w Who, p ids.Project) bool { return a.mayReadOf(w)(p) }
+
+// mayReadOf tells of many projects whether the peer may read them; who the peer is, is
+// looked up once.
+func (a *actions) mayReadOf(w Who) func(ids.Project) bool {
+	if w.Root {
+		return func(ids.Project) bool { return true }
 	}
-	h, ok := a.reg.Root().HostOf(w.UID)
-	rp, known := a.reg.Project(p)
-	return ok && known && h.Serves(rp.Owner, p)
+	acc := a.account(w)
+	h, host := a.reg.Root().HostOf(w.UID)
+	return func(p ids.Project) bool {
+		if acc.ID != "" && a.reg.Role(acc.ID, p) != "" {
+			return true
+		}
+		rp, known := a.reg.Project(p)
+		return host && known && h.Serves(rp.Owner, p)
+	}
 }
 
 // mayNarrow: owners and root.

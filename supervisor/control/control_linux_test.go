@@ -16,6 +16,7 @@ import (
 	"postern/ids"
 	"postern/refusal"
 	"postern/supervisor/api"
+	"postern/supervisor/gate"
 	"postern/supervisor/order"
 	"postern/supervisor/registry"
 	"postern/supervisor/store"
@@ -377,6 +378,140 @@ func TestATokenIsToldOnceAndNowhereElse(t *testing.T) {
 		t.Fatalf("%+v", page.Rows)
 	}
 	r.session(owner, strings.TrimSuffix(string(raw), "\n"))
+}
+
+// A former token that still has a bind makes no session while the former sessions
+// close: it ended before them.
+func TestT2_AFormerTokenIsOverBeforeItsSessionsClose(t *testing.T) {
+	r := newRig(t)
+	c := r.as(host)
+	made := must[api.TaskResult](c, api.TaskNew, api.TaskNewParams{Project: "shop", ForUID: owner, Binds: 3})
+	r.session(owner, made.Token)
+	bind := func(tok string) (code refusal.Code) {
+		r.on(func() {
+			_, code = r.g.Bind(gate.BindRequest{Project: id[ids.Project](shop), UID: owner, Token: tok})
+		})
+		return code
+	}
+	meanwhile := make(chan refusal.Code, 1)
+	r.event(func() {
+		r.onFence = func() {
+			select {
+			case meanwhile <- bind(made.Token):
+			default:
+			}
+		}
+	})
+	again := must[api.TaskResult](c, api.TaskToken, api.TaskParams{Task: made.Task})
+	if code := <-meanwhile; code != refusal.TokenInvalid {
+		t.Errorf("while the sessions close: %q", string(code))
+	}
+	r.event(func() { r.onFence = nil })
+	if got := must[api.TaskResult](c, api.TaskShow, api.TaskParams{Task: made.Task}); got.Sessions != 0 {
+		t.Errorf("%d sessions are left", got.Sessions)
+	}
+	if code := bind(again.Token); code != "" {
+		t.Errorf("the fresh one: %q", string(code))
+	}
+}
+
+// TestE3_AFollowEndsWithWhatItsReaderMayRead: nothing is recorded after the change, and
+// the follow ends all the same, also one that names no project.
+func TestE3_AFollowEndsWithWhatItsReaderMayRead(t *testing.T) {
+	const bound = 5 * time.Second // a second where nothing else runs
+	begin := func(c *client, project string) {
+		t.Helper()
+		params, _ := api.EncodeValue(api.ActivityParams{Project: project, Since: 1, Follow: true})
+		line, _ := api.Encode(api.Request{ID: 9, Action: api.Activity, Params: params})
+		c.c.Write(line)
+		if resp, ok := c.read(); !ok || resp.Event == nil {
+			t.Fatalf("no frame: %+v", resp)
+		}
+	}
+	for _, row := range []struct {
+		says    string
+		project string // "" is all
+		want    refusal.Code
+		cut     func(r *rig)
+	}{
+		{"the member was removed", "shop", refusal.ProjectUnknown, func(r *rig) {
+			must[api.RevokeResult](r.as(root), api.MemberRemove, api.MemberParams{Project: "shop", Account: "bob"})
+		}},
+		{"the account was suspended", "", refusal.AccountSuspended, func(r *rig) { must[api.RevokeResult](r.as(root), api.AccountSuspend, api.Selected{Selector: "bob"}) }},
+		{"the account was suspended, of one project", "shop", refusal.AccountSuspended, func(r *rig) { must[api.RevokeResult](r.as(root), api.AccountSuspend, api.Selected{Selector: "bob"}) }},
+		{"the account was deleted", "", refusal.AccountUnknown, func(r *rig) {
+			next := facts()
+			bobs := next.Accounts[id[ids.Account](bob)]
+			bobs.Deleted = true
+			next.Accounts[bobs.ID] = bobs
+			r.on(func() {
+				if err := r.g.SetRoot(next); err != nil {
+					t.Error(err)
+				}
+			})
+		}},
+		{"the uid is another account's", "", refusal.NotPermitted, func(r *rig) {
+			next := facts()
+			bobs, ottos := next.Accounts[id[ids.Account](bob)], next.Accounts[id[ids.Account](otto)]
+			bobs.UIDs, ottos.UIDs = []uint32{61020}, append(ottos.UIDs, member)
+			next.Accounts[bobs.ID], next.Accounts[ottos.ID] = bobs, ottos
+			r.on(func() {
+				if err := r.g.SetRoot(next); err != nil {
+					t.Error(err)
+				}
+			})
+		}},
+		{"the project was deleted", "shop", refusal.ProjectUnknown, func(r *rig) {
+			must[api.RevokeResult](r.as(root), api.ProjectDelete, api.Selected{Selector: "shop"})
+		}},
+	} {
+		t.Run(row.says, func(t *testing.T) {
+			r := newRig(t)
+			b, s := r.session(member, "")
+			if _, code := b.admit(s, r.conn, "read_rows"); code != "" {
+				t.Fatal(string(code))
+			}
+			r.on(func() { r.g.Flush() })
+			cut, others := r.as(member), r.as(root)
+			begin(cut, row.project)
+			begin(others, "")
+			began := time.Now()
+			row.cut(r)
+			for { // his own call's end may still be told
+				resp, ok := cut.read()
+				if ok && resp.Event != nil {
+					continue
+				}
+				if !ok || resp.Refusal == nil || resp.Refusal.Code != row.want {
+					t.Fatalf("%+v, want %q", resp, string(row.want))
+				}
+				break
+			}
+			took := time.Since(began)
+			t.Logf("it ended %v after the change began", took.Round(time.Microsecond))
+			if took > bound {
+				t.Errorf("it took %v", took)
+			}
+			// Another reader's goes on.
+			r.on(func() {
+				r.g.Bind(gate.BindRequest{Project: id[ids.Project](blog), UID: stranger})
+				r.g.Flush()
+			})
+			for {
+				resp, ok := others.read()
+				if !ok || resp.Event == nil {
+					t.Fatalf("another's follow: %+v", resp)
+				}
+				x, err := api.DecodeResult[api.ActivityRow](resp.Event)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if x.Project == string(id[ids.Project](blog)) && x.State == "denied" {
+					break
+				}
+			}
+		})
+	}
 }
 
 func TestATokenThatCannotBeDeliveredLeavesNoTask(t *testing.T) {

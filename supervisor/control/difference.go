@@ -22,7 +22,7 @@ const (
 	contextWords  = 6         // unchanged words shown around a change
 )
 
-// changed is a granted item that the current revision lists otherwise, with the two
+// changed is an item that the current revision lists otherwise, with the two
 // definitions, which nobody changes.
 type changed struct {
 	api.Change
@@ -30,7 +30,8 @@ type changed struct {
 }
 
 // changes finds what is granted of a connection and differs in what the current
-// revision of its server lists. It runs on the loop; comparing word by word does not.
+// revision of its server lists, and after it what is not granted and differs from what
+// the accepted one listed. It runs on the loop; comparing word by word does not.
 func (a *actions) changes(c *registry.Connected) []changed {
 	cat := a.reg.Catalogue(a.reg.Root().Servers[c.Server].Current)
 	if cat == nil || cat.Error != "" {
@@ -62,6 +63,46 @@ func (a *actions) changes(c *registry.Connected) []changed {
 			}
 		}
 		out = append(out, ch)
+	}
+	return append(out, a.ungranted(c, cat)...)
+}
+
+// ungranted are the changes between the catalogues of two revisions of what is not
+// granted: whoever accepts sees what the server has become.
+func (a *actions) ungranted(c *registry.Connected, cat *registry.Catalogue) (out []changed) {
+	old := a.reg.Catalogue(c.Accepted)
+	if old == nil || old == cat || old.Error != "" {
+		return nil
+	}
+	add := func(name, state string, was, is *registry.Pin) {
+		ch := changed{Change: api.Change{Tool: name, Kind: kindOf(name), Ungranted: true, State: state}}
+		if was != nil {
+			ch.old = was.Raw
+		}
+		if is != nil {
+			ch.now, ch.Pin = is.Raw, pinText(is)
+		}
+		if state == "quarantined" {
+			ch.now, ch.Pin, ch.Reason = nil, "", is.Quarantine
+		}
+		out = append(out, ch)
+	}
+	for _, name := range cat.Order {
+		was, is := old.Tools[name], cat.Tools[name]
+		switch {
+		case c.Grants[name] != nil || was != nil && was.Digest == is.Digest && was.Quarantine == is.Quarantine:
+		case is.Quarantine != "":
+			add(name, "quarantined", was, is)
+		case was == nil || was.Quarantine != "":
+			add(name, "new", nil, is)
+		default:
+			add(name, "changed", was, is)
+		}
+	}
+	for _, name := range old.Order {
+		if c.Grants[name] == nil && cat.Tools[name] == nil {
+			add(name, "gone", old.Tools[name], nil)
+		}
 	}
 	return out
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"postern/ids"
 	"postern/policy/access"
 	"postern/policy/class"
 	"postern/refusal"
@@ -39,9 +40,7 @@ func (a *actions) asked(w Who, p api.AskerParams) (*registry.Task, registry.Root
 	if err != nil {
 		return nil, none, err
 	}
-	if p.Principal == "" {
-		p.Principal = access.Local(proj.Owner)
-	}
+	p.Principal = a.principalFor(w, proj, p.Principal)
 	modes := a.reg.Root().Access.Modes()
 	if p.Mode != "" && !modes.Known(p.Mode) {
 		return nil, none, api.Refuse(refusal.ModeUnknown, "%q; there are %s.", p.Mode, strings.Join(modes.Names(), ", "))
@@ -51,6 +50,24 @@ func (a *actions) asked(w Who, p api.AskerParams) (*registry.Task, registry.Root
 		t.Mode = a.Gate.Resolved(t).Floor.Mode
 	}
 	return t, proj, nil
+}
+
+// principalFor is who is asked about: whoever asks, where they connect to the project
+// themselves, else the project's owner. Root may name an account in place of its id.
+func (a *actions) principalFor(w Who, proj registry.RootProject, named string) string {
+	if named == "" {
+		acc := a.account(w).ID
+		if role := a.reg.Role(acc, proj.ID); !w.Root && (role == registry.Owner || role == registry.Member) {
+			return access.Local(acc)
+		}
+		return access.Local(proj.Owner)
+	}
+	if name, local := strings.CutPrefix(named, access.Channel+":"); local && w.Root {
+		if acc, err := a.pickAccount(name); err == nil {
+			return access.Local(acc.ID)
+		}
+	}
+	return named
 }
 
 func askerResult(t *registry.Task, p registry.RootProject) api.AskerResult {
@@ -75,6 +92,10 @@ func (a *actions) explain(ctx context.Context, c *Call) (any, error) {
 	}
 	if p.Tool == "" || len(p.Tool) > api.MaxSelector {
 		return nil, api.Refuse(refusal.BadRequest, "Name one tool: as connection.tool, as it is served, or by its own name.")
+	}
+	replaced, err := a.replaced(ctx, c.Who, p.AskerParams)
+	if err != nil {
+		return nil, err
 	}
 	var out api.ExplainResult
 	err = a.do(ctx, func() error {
@@ -101,12 +122,29 @@ func (a *actions) explain(ctx context.Context, c *Call) (any, error) {
 		if con := a.reg.View(proj.ID).Connections[n.Connection]; con != nil {
 			h = a.health(con)
 		}
-		e := a.Gate.Explain(t, n, h.Held)
+		h.Replaced = replaced
+		e := a.Gate.Explain(t, n, h)
 		out = explained(&e, gate.StandingOf(&e, h))
 		out.AskerResult, out.Server, out.Facts = askerResult(t, proj), n.Label, a.reg.Root().Version
 		return nil
 	})
 	return out, err
+}
+
+// replaced asks posternd whether the project's directory is still the registered one: it
+// is the reason for which a server does not start, and not that it is held back since.
+// Where posternd does not answer in time, nothing is known.
+func (a *actions) replaced(ctx context.Context, who Who, p api.AskerParams) (bool, error) {
+	var project ids.Project
+	if err := a.do(ctx, func() error {
+		_, proj, err := a.asked(who, p)
+		project = proj.ID
+		return err
+	}); err != nil {
+		return false, err
+	}
+	seen, err := a.Workers.Look(ctx, &gate.Ask{Project: project})
+	return seen.Code == refusal.ProjectReplaced, err
 }
 
 func namedList(found []gate.Named) string {
@@ -123,17 +161,21 @@ func explained(e *gate.Explained, s gate.Standing) api.ExplainResult {
 		out.Code, out.Sentence, out.Advice, out.Help = tableWords(e.Verdict.Code)
 	}
 	for _, r := range e.Reasons {
-		row := api.RuleResult{Rule: r.Rule, Answer: "passes", Read: r.Read, From: r.From}
-		switch {
-		case !r.Asked:
-			row.Answer = "not asked"
-		case r.Code != "":
-			row.Answer = "denies"
-			row.Code, row.Sentence, _, _ = tableWords(r.Code)
-		}
-		out.Rules = append(out.Rules, row)
+		out.Rules = append(out.Rules, ruleResult(r))
 	}
 	return out
+}
+
+func ruleResult(r gate.Reason) api.RuleResult {
+	row := api.RuleResult{Rule: r.Rule, Answer: "passes", Read: r.Read, From: r.From}
+	switch {
+	case !r.Asked:
+		row.Answer = "not asked"
+	case r.Code != "":
+		row.Answer = "denies"
+		row.Code, row.Sentence, _, _ = tableWords(r.Code)
+	}
+	return row
 }
 
 // tableWords are the table's for a code.
@@ -160,7 +202,7 @@ func (a *actions) capabilities(ctx context.Context, c *Call) (any, error) {
 		for _, n := range a.Gate.Tools(t) {
 			con := a.reg.View(proj.ID).Connections[n.Connection]
 			h := a.health(con)
-			e := a.Gate.Explain(t, n, h.Held)
+			e := a.Gate.Explain(t, n, h)
 			out.Rows = append(out.Rows, capabilityRow(n, &e, gate.StandingOf(&e, h)))
 			listed[string(n.Connection)] = true
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"postern/ids"
+	"postern/policy/access"
 	"postern/policy/class"
 	"postern/refusal"
 	"postern/supervisor/api"
@@ -50,7 +51,7 @@ func TestA6_ExplainOverTheSocket(t *testing.T) {
 		for _, name := range pins.Order {
 			list = append(list, *pins.Tools[name])
 		}
-		ch, err := r.g.Registry().PutCatalogue(id[ids.Revision](notes), time.Now(), "", list)
+		ch, err := r.g.Registry().PutCatalogue(id[ids.Revision](notes), time.Now(), "", "", list)
 		if err == nil {
 			err = r.g.Apply(ch)
 		}
@@ -79,6 +80,25 @@ func TestA6_ExplainOverTheSocket(t *testing.T) {
 	}
 	if after := r.stored(); strings.Count(after, "tsk_") != strings.Count(before, "tsk_") {
 		t.Error("a task was made")
+	}
+}
+
+// A project whose directory is another one kept its server from starting, and was
+// explained by that pause alone.
+func TestA6_AReplacedDirectoryIsExplainedAsOne(t *testing.T) {
+	r := newRig(t)
+	task := r.newTask(alice)
+	if yes := must[api.ExplainResult](r.as(owner), api.Explain, forTask(task, "read_rows")); !yes.Allowed {
+		t.Fatalf("%+v", yes)
+	}
+	r.replaced.Store(true)
+	no := must[api.ExplainResult](r.as(owner), api.Explain, forTask(task, "read_rows"))
+	i := slices.IndexFunc(no.Rules, func(x api.RuleResult) bool { return x.Answer == "denies" })
+	if no.Code != "project_replaced" || i < 0 || no.Rules[i].Rule != "project" || !strings.Contains(no.Rules[i].Read, "another directory") || no.Rules[i].From == "" {
+		t.Errorf("%+v", no)
+	}
+	if _, code := r.as(stranger).ask(api.Explain, forTask(task, "read_rows")); code != refusal.TaskUnknown {
+		t.Errorf("a stranger is told %q", string(code))
 	}
 }
 
@@ -243,5 +263,56 @@ func TestC174_AClientThatNeverListsAgainIsToldClearly(t *testing.T) {
 	rec := must[api.RecordResult](r.as(owner), api.ActivityShow, api.RecordParams{Record: denied.Cursor})
 	if rec.Code != "tool_not_granted" || rec.Time == 0 || rec.Revision != string(id[ids.Revision](files)) || !strings.Contains(rec.Policy, "facts=") {
 		t.Errorf("%+v", rec)
+	}
+}
+
+// A member was shown what the owner may do, and took it for what they may.
+func TestA6_WhoeverConnectsIsToldOfThemselves(t *testing.T) {
+	r := newRig(t)
+	of := func(uid uint32, principal string) string {
+		t.Helper()
+		p := api.AskerParams{Project: "shop", Principal: principal}
+		return must[api.ExplainResult](r.as(uid), api.Explain, api.ExplainParams{AskerParams: p, Tool: "read_rows"}).Principal
+	}
+	local := func(n int) string { return access.Local(id[ids.Account](n)) }
+	for uid, want := range map[uint32]string{owner: local(alice), member: local(bob), viewer: local(alice), host: local(alice), root: local(alice)} {
+		if got := of(uid, ""); got != want {
+			t.Errorf("uid %d is told of %q, not %q", uid, got, want)
+		}
+	}
+	if got := of(root, "local:bob"); got != local(bob) {
+		t.Errorf("an account's name means %q to root", got)
+	}
+	// Whose name it is, nobody else is told.
+	if got := of(owner, "local:bob"); got != "local:bob" {
+		t.Errorf("an account's name means %q to an owner", got)
+	}
+}
+
+func TestA6_AMemberWhomThePolicyDoesNotAdmitIsNamed(t *testing.T) {
+	r := newRig(t)
+	add := func(name, role string) string {
+		t.Helper()
+		return must[api.MemberResult](r.as(root), api.MemberAdd, api.MemberParams{Project: "shop", Account: name, Role: role}).Note
+	}
+	if note := add("otto", registry.Member); note != "" {
+		t.Errorf("of one who is admitted: %q", note)
+	}
+	r.on(func() {
+		next := facts()
+		next.Version, next.Access = 2, nil // without a file owners alone are admitted
+		if err := r.g.SetRoot(next); err != nil {
+			t.Error(err)
+		}
+	})
+	if note := add("bob", registry.Member); !strings.Contains(note, "postern access set local bob LEVEL") {
+		t.Errorf("of one who is not: %q", note)
+	}
+	no := must[api.ExplainResult](r.as(root), api.Explain, api.ExplainParams{AskerParams: api.AskerParams{Project: "shop", Principal: "local:bob"}, Tool: "read_rows"})
+	if no.Allowed || no.Code != "principal_refused" {
+		t.Errorf("%+v", no)
+	}
+	if note := add("bob", registry.Viewer); note != "" {
+		t.Errorf("of one who only looks: %q", note)
 	}
 }

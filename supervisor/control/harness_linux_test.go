@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,6 +27,7 @@ import (
 	"postern/policy/class"
 	"postern/refusal"
 	"postern/supervisor/api"
+	"postern/supervisor/artifact"
 	"postern/supervisor/gate"
 	"postern/supervisor/order"
 	"postern/supervisor/registry"
@@ -104,25 +106,30 @@ func facts() *registry.Root {
 
 // rig is the server of control.sock over the real loop, with this test as posternd.
 type rig struct {
-	t     testing.TB
-	g     *gate.Gate
-	w     *workers.Workers
-	s     *store.Store
-	dir   string
-	sock  string
-	log   *logged
-	conn  ids.Connection // shop's to files
-	ended chan struct{}
+	keeper *artifact.Keeper
+	t      testing.TB
+	g      *gate.Gate
+	w      *workers.Workers
+	s      *store.Store
+	dir    string
+	sock   string
+	log    *logged
+	conn   ids.Connection // shop's to files
+	ended  chan struct{}
 
-	fd      int
-	mu      sync.Mutex
-	more    chan struct{}
-	orders  []order.Up
-	bridges []*bridge
-	ends    map[ids.Jail]func()
-	noFile  refusal.Code // refuses token files
-	audited []gate.Actor // of each change; read on the loop
-	list    string       // what bridges report of a started server
+	fd       int
+	mu       sync.Mutex
+	more     chan struct{}
+	orders   []order.Up
+	bridges  []*bridge
+	ends     map[ids.Jail]func()
+	noFile   refusal.Code // refuses token files
+	audited  []gate.Actor // of each change; read on the loop
+	notes    []gate.Note  // what each record says
+	onFence  func()       // what happens between a fence and its answer
+	list     string       // what bridges report of a started server
+	booted   atomic.Int64 // the clock since the boot
+	replaced atomic.Bool  // the project's directory is not the registered one
 }
 
 type logged struct {
@@ -159,12 +166,19 @@ func newRig(t testing.TB) *rig {
 		t.Fatal(err)
 	}
 	reg.SetRoot(facts())
-	instant := func() token.Instant { return token.Instant{Wall: time.Now(), Boot: time.Hour, ID: "boot"} }
-	r := &rig{t: t, s: s, dir: dir, sock: filepath.Join(dir, "control.sock"), log: &logged{}, ended: make(chan struct{}), more: make(chan struct{}), ends: map[ids.Jail]func(){}, list: catalogueText}
-	r.g = gate.New(gate.Config{Audit: func(who gate.Actor, c registry.Change, failed string) error {
-		r.audited = append(r.audited, who)
+	keeper, err := artifact.Open(filepath.Join(dir, "state"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{t: t, s: s, keeper: keeper, dir: dir, sock: filepath.Join(dir, "control.sock"), log: &logged{}, ended: make(chan struct{}), more: make(chan struct{}), ends: map[ids.Jail]func(){}, list: catalogueText}
+	r.booted.Store(int64(time.Hour))
+	instant := func() token.Instant {
+		return token.Instant{Wall: time.Now(), Boot: time.Duration(r.booted.Load()), ID: "boot"}
+	}
+	r.g = gate.New(gate.Config{Audit: func(who gate.Actor, n gate.Note) error {
+		r.audited, r.notes = append(r.audited, who), append(r.notes, n)
 		return nil
-	}, Registry: reg, Store: s, Now: time.Now, Random: func(b []byte) { rand.Read(b) }, Instant: instant})
+	}, Registry: reg, Store: s, Artifacts: keeper, Now: time.Now, Random: func(b []byte) { rand.Read(b) }, Instant: instant})
 	apply := func(c registry.Change, err error) {
 		t.Helper()
 		if err == nil {
@@ -180,7 +194,7 @@ func newRig(t testing.TB) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	apply(reg.PutCatalogue(id[ids.Revision](files), time.Now(), "", pins))
+	apply(reg.PutCatalogue(id[ids.Revision](files), time.Now(), "", "", pins))
 	r.conn = id[ids.Connection](1)
 	apply(reg.AddConnection(r.conn, id[ids.Project](shop), id[ids.Server](files), registry.Keyless, time.Now()))
 	apply(reg.Grant(registry.Granting{Connection: r.conn, Tools: []string{"read_rows"}, By: "root", IDs: []ids.Grant{id[ids.Grant](1)}, Now: time.Now()}))
@@ -191,11 +205,11 @@ func newRig(t testing.TB) *rig {
 	}
 	r.fd = pair[1]
 	log := hclog.New(&hclog.LoggerOptions{Output: r.log, Level: hclog.Debug})
-	r.w, err = workers.New(workers.Config{Gate: r.g, Orders: pair[0], Log: log, Facts: func(order.Root) error { return errors.New("no facts here") }, Control: func(int) {}})
+	r.w, err = workers.New(workers.Config{Gate: r.g, Orders: pair[0], Log: log, Artifacts: keeper, Facts: func(order.Root) error { return errors.New("no facts here") }, Control: func(int) {}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv := New(Config{Gate: r.g, Workers: r.w, Store: s, Bell: r.g.Bell(), Version: "test", Now: time.Now, Instant: instant, Log: log})
+	srv := New(Config{Gate: r.g, Workers: r.w, Store: s, Artifacts: keeper, Bell: r.g.Bell(), Version: "test", Now: time.Now, Instant: instant, Log: log})
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: r.sock})
 	if err != nil {
 		t.Fatal(err)
@@ -210,6 +224,7 @@ func newRig(t testing.TB) *rig {
 		}
 	})
 	all.Go(r.posternd)
+	all.Go(func() { keeper.Run(ctx) })
 	t.Cleanup(func() {
 		cancel()
 		unix.Shutdown(r.fd, unix.SHUT_RDWR)
@@ -352,6 +367,10 @@ func (r *rig) posternd() {
 			for _, p := range m.Paths {
 				inside = inside && m.OfHost && strings.HasPrefix(p, "/srv/shop/") && !strings.Contains(p, "..")
 			}
+			if r.replaced.Load() {
+				r.say(order.Resolved{Seq: m.Seq, Code: refusal.ProjectReplaced})
+				continue
+			}
 			r.say(order.Resolved{Seq: m.Seq, Inside: inside})
 		case order.Retire:
 			r.say(order.Done{Seq: m.Seq})
@@ -400,6 +419,8 @@ type bridge struct {
 	started  map[ids.Connection]wire.Started
 	answers  map[uint64]wire.Down
 	cancels  []wire.Cancel
+	said     []wire.Stderr // what it tells of its servers' stderr
+	silent   bool          // it tells nothing of it
 }
 
 func (r *rig) bridge(p ids.Project) (*bridge, int) {
@@ -442,34 +463,58 @@ func (b *bridge) listen() {
 			got, _ := unix.ParseUnixRights(&c)
 			fds = append(fds, got...)
 		}
-		m, err := wire.DecodeDown(buf[:n])
-		if err != nil {
-			b.r.t.Error(err)
+		for one, rest := wire.Cut(buf[:n]); one != nil; one, rest = wire.Cut(rest) {
+			m, err := wire.DecodeDown(one)
+			if err != nil {
+				b.r.t.Error(err)
+				return
+			}
+			b.hear(m, fds)
+		}
+	}
+}
+
+func (b *bridge) hear(m wire.Down, fds []int) {
+	switch m := m.(type) {
+	case wire.Session:
+		f := os.NewFile(uintptr(fds[0]), "session")
+		fmt.Fprintf(f, "{\"postern\":{\"session\":%q}}\n", m.Session)
+		b.r.event(func() { b.sessions[m.Session] = f })
+	case wire.SessionEnd:
+		b.r.event(func() { b.sessions[m.Session].Close(); delete(b.sessions, m.Session) })
+		b.send(wire.SessionEnded{Session: m.Session, Reason: "told to"})
+	case wire.Started:
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
+		b.send(wire.Catalogue{Connection: m.Connection, Instance: m.Instance, Last: true, Data: []byte(b.r.list)})
+		b.r.event(func() { b.started[m.Connection] = m })
+	case wire.Cancel:
+		b.r.event(func() { b.cancels = append(b.cancels, m) })
+	case wire.Fence:
+		b.r.mu.Lock()
+		before := b.r.onFence
+		b.r.mu.Unlock()
+		if before != nil {
+			before()
+		}
+		b.send(wire.Fenced{N: m.N})
+	case wire.ReadStderr:
+		b.r.mu.Lock()
+		pieces, silent := b.said, b.silent
+		b.r.mu.Unlock()
+		if silent {
 			return
 		}
-		switch m := m.(type) {
-		case wire.Session:
-			f := os.NewFile(uintptr(fds[0]), "session")
-			fmt.Fprintf(f, "{\"postern\":{\"session\":%q}}\n", m.Session)
-			b.r.event(func() { b.sessions[m.Session] = f })
-		case wire.SessionEnd:
-			b.r.event(func() { b.sessions[m.Session].Close(); delete(b.sessions, m.Session) })
-			b.send(wire.SessionEnded{Session: m.Session, Reason: "told to"})
-		case wire.Started:
-			for _, fd := range fds {
-				unix.Close(fd)
-			}
-			b.send(wire.Catalogue{Connection: m.Connection, Instance: m.Instance, Last: true, Data: []byte(b.r.list)})
-			b.r.event(func() { b.started[m.Connection] = m })
-		case wire.Cancel:
-			b.r.event(func() { b.cancels = append(b.cancels, m) })
-		case wire.Fence:
-			b.send(wire.Fenced{N: m.N})
-		case wire.Admitted:
-			b.r.event(func() { b.answers[m.Seq] = m })
-		case wire.Refused:
-			b.r.event(func() { b.answers[m.Seq] = m })
+		for _, p := range pieces {
+			p.Seq = m.Seq
+			b.send(p)
 		}
+		b.send(wire.Stderr{Seq: m.Seq, Last: true})
+	case wire.Admitted:
+		b.r.event(func() { b.answers[m.Seq] = m })
+	case wire.Refused:
+		b.r.event(func() { b.answers[m.Seq] = m })
 	}
 }
 

@@ -2,30 +2,39 @@ package control
 
 import (
 	"context"
+	"fmt"
 
 	"postern/ids"
+	"postern/policy/access"
 	"postern/supervisor/api"
+	"postern/supervisor/gate"
 	"postern/supervisor/registry"
 )
 
 func projectResult(x registry.RootProject) api.ProjectResult {
-	return api.ProjectResult{Project: string(x.ID), Label: x.Label, Owner: string(x.Owner), Workspace: x.Workspace, PersonBind: x.PersonBind, ExecutionProfile: x.ExecutionProfile, OpenNames: x.OpenNames}
+	return api.ProjectResult{Project: string(x.ID), Label: x.Label, Owner: string(x.Owner), Workspace: x.Workspace, PersonBind: x.PersonBind, ExecutionProfile: x.ExecutionProfile, RecordArguments: x.RecordArguments, OpenNames: x.OpenNames}
 }
 
 func (a *actions) projectList(ctx context.Context, c *Call) (any, error) {
-	if _, err := params[struct{}](c); err != nil {
+	p, err := params[api.ProjectListParams](c)
+	if err != nil {
 		return nil, err
 	}
-	out := api.ProjectListResult{Projects: []api.ProjectResult{}}
-	err := a.do(ctx, func() error {
+	var rows []api.ProjectResult
+	err = a.do(ctx, func() error {
+		read := a.mayReadOf(c.Who)
 		for _, x := range a.reg.Root().Projects {
-			if !x.Deleted && a.mayRead(c.Who, x.ID) {
-				out.Projects = append(out.Projects, projectResult(x))
+			if !x.Deleted && (p.Label == "" || x.Label == p.Label) && read(x.ID) {
+				rows = append(rows, projectResult(x))
 			}
 		}
 		return nil
 	})
-	sortBy(out.Projects, func(r api.ProjectResult) string { return r.Project })
+	if err != nil {
+		return nil, err
+	}
+	var out api.ProjectListResult
+	out.Projects, out.Next, err = api.Paged(rows, p.After, func(r api.ProjectResult) string { return r.Project })
 	return out, err
 }
 
@@ -73,6 +82,13 @@ func (a *actions) projectDelete(ctx context.Context, c *Call) (any, error) {
 		}
 		id = x.ID
 		ch, err := a.reg.RetireProject(x.ID, a.Now())
+		if err == nil && ch.Empty() && !x.Deleted && !c.Req.DryRun {
+			// Nothing of it is in policy.db, and posternd's own record of its end knows only
+			// that the authority asked for it.
+			err = a.Gate.As(actorOf(ctx), func() error {
+				return a.Gate.Note(gate.Note{Target: string(x.ID), Before: fmt.Sprintf("label %q, live, nothing in it", x.Label), After: "deleted"})
+			})
+		}
 		return ch, []ids.Project{x.ID}, err
 	})
 	if err != nil || c.Req.DryRun {
@@ -101,6 +117,10 @@ func (a *actions) memberAdd(ctx context.Context, c *Call) (any, error) {
 			role = registry.Member
 		}
 		out = api.MemberResult{Account: string(acc.ID), Name: acc.Name, Role: role}
+		if t := a.Gate.Suppose(x, access.Local(acc.ID), ""); role != registry.Viewer && !a.Gate.Resolved(t).Admitted {
+			out.Note = "The access policy does not admit " + acc.Name + ", who can look and not connect: postern access set local " + acc.Name +
+				" LEVEL admits. Once channel local is declared, owners of projects need an entry too (--owner)."
+		}
 		ch, err := a.reg.AddMember(x.ID, acc.ID, role)
 		return ch, x.ID, err
 	})

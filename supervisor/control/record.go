@@ -30,12 +30,32 @@ func (a *actions) activityShow(ctx context.Context, c *Call) (any, error) {
 		return nil, api.Refuse(refusal.BadRequest, "Name one record: a call's id, or the cursor that stands at the record.")
 	}
 	var reader string
-	if err := a.do(ctx, func() error { reader = a.reader(c.Who); return a.Gate.Flush() }); err != nil {
+	if err := a.do(ctx, func() error {
+		if p.Arguments {
+			if err := a.onlyPeople(c.Who, "Arguments"); err != nil {
+				return err
+			}
+		}
+		reader = a.reader(c.Who)
+		return a.Gate.Flush()
+	}); err != nil {
 		return nil, err
 	}
 	r, err := a.record(p.Record, reader)
 	if err != nil {
 		return nil, err
+	}
+	var brought map[int64][]store.Artifact
+	var given map[int64]store.Arguments
+	if r != nil {
+		if brought, err = a.Store.ArtifactsOf([]store.Call{*r}); err != nil {
+			return nil, err
+		}
+		if p.Arguments {
+			if given, err = a.Store.ArgumentsOf([]store.Call{*r}); err != nil {
+				return nil, err
+			}
+		}
 	}
 	var out api.RecordResult
 	err = a.do(ctx, func() error {
@@ -43,7 +63,11 @@ func (a *actions) activityShow(ctx context.Context, c *Call) (any, error) {
 			return api.Missing(refusal.NotFound, "record", p.Record)
 		}
 		place := activity.Cursor{Before: r.Seq, Reader: reader}
-		out.ActivityRow = row(r, place.String(), a.reg.Root().Projects[r.Project].Label)
+		var args *store.Arguments
+		if x, ok := given[r.Seq]; ok && a.readsArguments(c.Who, r) {
+			args = &x
+		}
+		out.ActivityRow = row(r, place.String(), a.reg.Root().Projects[r.Project].Label, brought[r.Seq], args)
 		return nil
 	})
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"postern/ids"
+	"postern/policy"
 	"postern/policy/class"
 	"postern/refusal"
 	"postern/supervisor/activity"
@@ -18,6 +19,7 @@ import (
 // Bounds of reading records.
 const (
 	MaxActivity = 500  // records of one page
+	MaxWithArgs = 100  // records of one page with their arguments: an answer is one line
 	catchUp     = 4096 // changes that a follow sorts; of more it walks the records first
 	emptyPages  = 10   // pages without a record for the reader that one answer passes over
 )
@@ -42,6 +44,12 @@ func (a *actions) readsActivity(w Who, r *store.Call) bool {
 	return false
 }
 
+// readsArguments says who may see what the call of a record was given: whoever sees its
+// artifacts, and neither root, as an administrator, nor a host.
+func (a *actions) readsArguments(w Who, r *store.Call) bool {
+	return a.readsOwn(w, r.Project, r.Account)
+}
+
 // reader names the peer in the cursors it is given: a project's members share
 // nothing but their role, so that a cursor is one account's, one host's or root's.
 func (a *actions) reader(w Who) string {
@@ -55,6 +63,22 @@ func (a *actions) reader(w Who) string {
 	}
 	sum := sha256.Sum256([]byte(who))
 	return hex.EncodeToString(sum[:6])
+}
+
+// sameReader refuses who is no longer the one that a cursor was made for: an account
+// that was suspended or deleted, a host that was removed, a uid that is another's now.
+// A follow ends with it, although it may have been of no project by name.
+func (a *actions) sameReader(w Who, reader string) error {
+	if a.reader(w) == reader {
+		return nil
+	}
+	switch a.reg.AccountStanding(a.identity(w).ID) {
+	case policy.AccountSuspended:
+		return refusal.AccountSuspended
+	case policy.AccountUnknown, policy.AccountDeleted: // a uid of a deleted account is nobody's
+		return refusal.AccountUnknown
+	}
+	return refusal.NotPermitted
 }
 
 // place is where an answer begins: at the cursor that was given, or where a follow
@@ -108,8 +132,15 @@ func (a *actions) activity(ctx context.Context, c *Call) (any, error) {
 		return nil, err
 	}
 	q := store.Query{Since: p.Since * int64(time.Millisecond), Limit: p.Limit}
-	if q.Limit <= 0 || q.Limit > MaxActivity {
-		q.Limit = MaxActivity
+	most := MaxActivity
+	if p.Arguments {
+		most = MaxWithArgs
+		if err := a.do(ctx, func() error { return a.onlyPeople(c.Who, "Arguments") }); err != nil {
+			return nil, err
+		}
+	}
+	if q.Limit <= 0 || q.Limit > most {
+		q.Limit = most
 	}
 	if p.State != "" {
 		st, ok := store.ParseState(p.State)
@@ -124,20 +155,20 @@ func (a *actions) activity(ctx context.Context, c *Call) (any, error) {
 	}
 	for {
 		next := a.Bell.Next()
-		page, after, err := a.page(ctx, c.Who, p.Project, q, cur)
+		page, after, err := a.page(ctx, c.Who, p, q, cur)
 		out := api.ActivityResult{Rows: []api.ActivityRow{}, Cursor: after.String(), More: page.more, Follow: page.follow}
 		if err != nil || !p.Follow && !p.Export {
 			for i, r := range page.records {
-				out.Rows = append(out.Rows, row(r, cur.Behind(r).String(), page.labels[i]))
+				out.Rows = append(out.Rows, row(r, cur.Behind(r).String(), page.labels[i], page.brought[r.Seq], page.argsOf(r)))
 			}
 			return out, err
 		}
 		for i, r := range page.records {
 			var event any
 			if place := cur.Behind(r).String(); p.Export {
-				event, err = activity.Export(r, place)
+				event, err = activity.Export(r, place, page.brought[r.Seq], page.argsOf(r))
 			} else {
-				event = row(r, place, page.labels[i])
+				event = row(r, place, page.labels[i], page.brought[r.Seq], page.argsOf(r))
 			}
 			if err != nil {
 				return out, err
@@ -170,18 +201,31 @@ func (a *actions) activity(ctx context.Context, c *Call) (any, error) {
 type pageOf struct {
 	records []*store.Call
 	labels  []string // of their projects
+	brought map[int64][]store.Artifact
+	args    map[int64]store.Arguments // of those that the reader may see, where they were asked for
 	more    bool
 	follow  string // the cursor from which a follow goes on at this moment
 }
 
+// argsOf are the arguments of a record that are shown, nil for none.
+func (p *pageOf) argsOf(r *store.Call) *store.Arguments {
+	if a, ok := p.args[r.Seq]; ok {
+		return &a
+	}
+	return nil
+}
+
 // page reads one page of what the peer may see. Where a page holds nothing for it
 // the next ones are read too, some of them.
-func (a *actions) page(ctx context.Context, w Who, project string, q store.Query, cur activity.Cursor) (out pageOf, after activity.Cursor, err error) {
+func (a *actions) page(ctx context.Context, w Who, p api.ActivityParams, q store.Query, cur activity.Cursor) (out pageOf, after activity.Cursor, err error) {
 	after = cur
 	for range emptyPages {
 		if err := a.do(ctx, func() error {
-			var err error
-			if q.Project, err = a.onlyProject(w, project); err != nil {
+			err := a.sameReader(w, cur.Reader)
+			if err != nil {
+				return err
+			}
+			if q.Project, err = a.onlyProject(w, p.Project); err != nil {
 				return err
 			}
 			q.Projects = a.readable(w)
@@ -200,11 +244,23 @@ func (a *actions) page(ctx context.Context, w Who, project string, q store.Query
 		if err != nil {
 			return out, cur, err
 		}
+		if out.brought, err = a.Store.ArtifactsOf(page.Calls); err != nil {
+			return out, cur, err
+		}
+		if p.Arguments {
+			if out.args, err = a.Store.ArgumentsOf(page.Calls); err != nil {
+				return out, cur, err
+			}
+		}
 		walked := after.Walk && !page.More
 		after, out.more = after.Next(page), page.More
 		if err := a.do(ctx, func() error {
 			for i := range page.Calls {
-				if r := &page.Calls[i]; a.readsActivity(w, r) {
+				r := &page.Calls[i]
+				if !a.readsArguments(w, r) {
+					delete(out.args, r.Seq)
+				}
+				if a.readsActivity(w, r) {
 					out.records = append(out.records, r)
 					out.labels = append(out.labels, a.reg.Root().Projects[r.Project].Label)
 				}
@@ -234,11 +290,15 @@ func (a *actions) readable(w Who) []ids.Project {
 	return out
 }
 
-func row(c *store.Call, cursor, label string) api.ActivityRow {
+func row(c *store.Call, cursor, label string, brought []store.Artifact, args *store.Arguments) api.ActivityRow {
 	r := api.ActivityRow{ProjectLabel: label, Call: string(c.ID), Time: c.At / int64(time.Millisecond), Account: string(c.Account), Host: c.Host, Project: string(c.Project), Task: string(c.Task),
 		Principal: c.Principal, Mode: c.Mode, Session: string(c.Session), Continues: activity.Continues(c.Policy), Connection: string(c.Connection), Revision: string(c.Revision),
 		Tool: activity.Item(c.Tool), Classes: class.Set(c.Classes).Strings(), RequestID: activity.Shown(c.RequestID, activity.MaxRequestID),
 		ArgsSize: c.ArgsSize, State: c.State.String(), Ended: c.Ended / int64(time.Millisecond), Size: c.Size, Code: string(c.Code), Reason: activity.Shown(c.Reason, activity.MaxReason), Cursor: cursor}
+	r.Artifacts, r.NotKept = activity.Artifacts(brought)
+	if args != nil {
+		r.Arguments, r.NotRecorded = activity.Recorded(*args)
+	}
 	if c.ArgsDigest != (store.Digest{}) {
 		r.ArgsDigest = hex.EncodeToString(c.ArgsDigest[:])
 	}

@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"fmt"
+	"maps"
 	"testing"
 
 	"postern/ids"
@@ -49,15 +50,63 @@ func TestControl1_WhoMayWhat(t *testing.T) {
 		what = refusal.TaskUnknown
 		host = refusal.HostUnknown
 	)
+	// Whoever was an owner and is suspended or deleted, and a uid of the jails, are
+	// answered as a stranger is.
+	const suspended, deleted = 61005, 61006
+	next := facts()
+	for n := range 2 {
+		a := registry.RootAccount{ID: id[ids.Account](5 + n), Name: []string{"sue", "dan"}[n], UIDs: []uint32{uint32(suspended + n)}}
+		next.Accounts[a.ID] = a
+	}
+	last := facts()
+	last.Accounts = maps.Clone(next.Accounts)
+	dan := last.Accounts[id[ids.Account](6)]
+	dan.Deleted = true
+	last.Accounts[dan.ID] = dan
+	r.on(func() {
+		reg := r.g.Registry()
+		reg.SetRoot(next)
+		for n := range 2 {
+			ch, err := reg.AddMember(id[ids.Project](shop), id[ids.Account](5+n), registry.Owner)
+			if err == nil {
+				err = r.g.Apply(ch)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	must[api.ProjectShowResult](r.as(suspended), api.ProjectShow, api.Selected{Selector: "shop"})
+	r.on(func() {
+		reg := r.g.Registry()
+		ch, err := reg.Suspend(id[ids.Account](5), true, 0)
+		if err == nil {
+			err = r.g.Apply(ch)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		reg.SetRoot(last)
+	})
+	nobodies := []struct {
+		name string
+		uid  uint32
+	}{{"suspended", suspended}, {"deleted", deleted}, {"jail", last.FirstUID + 3}}
+	if got := must[api.AccountResult](r.as(suspended), api.AccountShow, api.Selected{Selector: "sue"}); got.Status != "suspended" {
+		t.Errorf("a suspended account is told %+v", got)
+	}
+
 	b, s := r.session(owner, "") // alice's own, with a record
 	call, code := b.admit(s, r.conn, "read_rows")
 	if code != "" {
 		t.Fatal(string(code))
 	}
+	r.pair("+5511900002222")
 	r.on(func() { r.g.Flush() })
 	shops := api.ProjectParams{Project: "shop"}
 	con := api.ConnectionParams{Project: "shop", Server: "files", Tools: []string{"read_rows"}}
 	bare := api.ConnectionParams{Project: "shop", Server: "files"}
+	asked := map[api.Action]bool{}
 	for _, row := range []struct {
 		action api.Action
 		params any
@@ -66,10 +115,18 @@ func TestControl1_WhoMayWhat(t *testing.T) {
 	}{
 		{api.Status, none{}, [7]refusal.Code{ok, ok, ok, ok, ok, ok, ok}},
 		{api.Backup, none{}, [7]refusal.Code{ok, no, no, no, no, no, no}},
+		{api.Drain, api.DrainParams{}, [7]refusal.Code{ok, no, no, no, no, no, no}},
 		{api.Ps, none{}, [7]refusal.Code{ok, ok, ok, ok, ok, ok, ok}},
 		{api.Ps, shops, [7]refusal.Code{ok, ok, ok, ok, gone, ok, gone}},
+		{api.Metrics, none{}, [7]refusal.Code{ok, no, no, no, no, no, no}},
+		{api.Quota, api.QuotaParams{}, [7]refusal.Code{ok, ok, ok, ok, ok, ok, ok}},
+		{api.Quota, api.QuotaParams{Project: "shop"}, [7]refusal.Code{ok, ok, ok, ok, gone, ok, gone}},
+		{api.Logs, api.LogsParams{Project: "shop"}, [7]refusal.Code{ok, ok, ok, ok, gone, ok, gone}},
 		{api.Activity, api.ActivityParams{}, [7]refusal.Code{ok, ok, ok, ok, ok, ok, ok}},
 		{api.Activity, api.ActivityParams{Project: "shop"}, [7]refusal.Code{ok, ok, ok, ok, gone, ok, gone}},
+		{api.ArtifactList, api.ArtifactListParams{}, [7]refusal.Code{no, ok, ok, ok, ok, no, no}},
+		{api.ArtifactList, api.ArtifactListParams{Project: "shop"}, [7]refusal.Code{no, ok, ok, ok, gone, no, no}},
+		{api.ArtifactGet, api.ArtifactGetParams{Artifact: string(fresh[ids.Artifact]())}, [7]refusal.Code{no, away, away, away, away, no, no}},
 		{api.AccountList, none{}, [7]refusal.Code{ok, ok, ok, ok, ok, ok, ok}},
 		{api.AccountShow, api.Selected{Selector: "alice"}, [7]refusal.Code{ok, ok, away, away, away, away, away}},
 		{api.AccountSuspend, api.Selected{Selector: "alice"}, [7]refusal.Code{ok, ok, away, away, away, away, away}},
@@ -98,6 +155,10 @@ func TestControl1_WhoMayWhat(t *testing.T) {
 		{api.TaskList, none{}, [7]refusal.Code{ok, ok, ok, ok, ok, ok, ok}},
 		{api.TaskShow, api.TaskParams{Task: string(alices)}, [7]refusal.Code{ok, ok, what, ok, what, ok, what}},
 		{api.TaskShow, api.TaskParams{Task: string(bobs)}, [7]refusal.Code{ok, ok, ok, ok, what, ok, what}},
+		{api.AccessPair, api.PairParams{Channel: "whatsapp"}, [7]refusal.Code{ok, no, no, no, no, no, no}},
+		{api.AccessPaired, none{}, [7]refusal.Code{ok, no, no, no, no, no, no}},
+		{api.AccessRedeem, api.RedeemParams{Principal: "whatsapp:+5511900001111", Code: "x"}, [7]refusal.Code{host, host, host, host, host, ok, host}},
+		{api.AccessUnpair, api.UnpairParams{Principal: "whatsapp:+5511900002222"}, [7]refusal.Code{ok, no, no, no, no, no, no}},
 		{api.Explain, api.ExplainParams{AskerParams: api.AskerParams{Task: string(alices)}, Tool: "read_rows"}, [7]refusal.Code{ok, ok, what, ok, what, ok, what}},
 		{api.Explain, api.ExplainParams{AskerParams: api.AskerParams{Project: "shop"}, Tool: "nothing"}, [7]refusal.Code{ok, ok, ok, ok, gone, ok, gone}},
 		{api.Explain, api.ExplainParams{AskerParams: api.AskerParams{Project: "blog"}, Tool: "read_rows"}, [7]refusal.Code{ok, ok, gone, gone, gone, ok, gone}},
@@ -118,8 +179,21 @@ func TestControl1_WhoMayWhat(t *testing.T) {
 			}
 			c.c.Close()
 		}
+		for _, nobody := range nobodies {
+			c := r.as(nobody.uid)
+			if detail, code := c.ask(row.action, row.params, dry); code != row.want[len(roles)-1] {
+				t.Errorf("%s %+v by %s: %q %s, want %q as a stranger", row.action, row.params, nobody.name, string(code), detail, string(row.want[len(roles)-1]))
+			}
+			c.c.Close()
+		}
+		asked[row.action] = true
 		if after := r.stored(); after != before {
 			t.Errorf("%s %+v: a dry run or a refused request changed\n%s\nto\n%s", row.action, row.params, before, after)
+		}
+	}
+	for _, a := range api.Actions() {
+		if api.ServedBy(a) == api.ControlSocket && !asked[a] {
+			t.Errorf("nobody is asked about %s: it needs a row", a)
 		}
 	}
 }

@@ -6,7 +6,7 @@
 // member of a request.
 //
 // Invariants:
-//   - control-1: observing and narrowing work by account uid; widening needs uid 0; a host's uid only makes tasks.
+//   - control-1: observing and narrowing work by account uid; widening needs uid 0; a host's uid makes tasks and hands in pairing codes, and nothing else.
 //   - control-2: a request that is not understood changes nothing.
 //   - control-3: a change and its dry run go through the same function, and a dry run writes nothing.
 //   - control-4: one client that is slow, silent or gone delays no other.

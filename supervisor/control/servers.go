@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"strings"
 
 	"postern/ids"
@@ -17,7 +18,7 @@ func pinText(p *registry.Pin) string { return hex.EncodeToString(p.Digest[:]) }
 
 // serverProbe probes the current revision of a server and pins what it lists.
 func (a *actions) serverProbe(ctx context.Context, c *Call) (any, error) {
-	p, err := params[api.Selected](c)
+	p, err := params[api.ServerProbeParams](c)
 	if err != nil {
 		return nil, err
 	}
@@ -26,24 +27,29 @@ func (a *actions) serverProbe(ctx context.Context, c *Call) (any, error) {
 	}
 	var srv registry.RootServer
 	var rev *registry.RootRevision
+	var project ids.Project // whose credential it is given
 	if err := a.do(ctx, func() error {
 		var err error
 		if srv, err = a.pickServer(p.Selector); err == nil && (srv.Deleted || srv.Revisions[srv.Current] == nil) {
 			err = api.Refuse(refusal.ServerUnknown, "The registration of %q is deleted.", srv.Label)
 		}
+		if err != nil {
+			return err
+		}
 		rev = srv.Revisions[srv.Current]
+		project, err = a.probedFor(c, srv, rev, p.Project)
 		return err
 	}); err != nil {
 		return nil, err
-	}
-	if rev.Required {
-		return nil, api.Refuse(refusal.CredentialMissing, "A server that needs a credential is probed by a connection that has one.")
 	}
 	if c.Req.DryRun {
 		return api.CatalogueResult{Server: string(srv.ID), Revision: string(rev.ID), Tools: []api.ToolResult{}}, nil
 	}
 	c.Event(api.Progress{Text: "starting " + srv.Label + " in a jail with an empty workspace"})
-	found, failure := a.Workers.Probe(ctx, srv.ID, rev.ID, ids.New[ids.Connection](a.Now(), random()), rev.Start.Milliseconds())
+	found, failure := a.Workers.Probe(ctx, srv.ID, rev.ID, project, ids.New[ids.Connection](a.Now(), random()), rev.Start.Milliseconds())
+	if errors.Is(failure, refusal.CredentialMissing) {
+		return nil, told(failure) // it says nothing of the server, which was not started
+	}
 	var pins []registry.Pin
 	if failure == nil {
 		pins, failure = gate.Pins(found.Data, found.Kept)
@@ -54,7 +60,7 @@ func (a *actions) serverProbe(ctx context.Context, c *Call) (any, error) {
 	}
 	var out api.CatalogueResult
 	err = a.do(ctx, func() error {
-		ch, err := a.reg.PutCatalogue(rev.ID, a.Now(), why, pins)
+		ch, err := a.reg.PutCatalogue(rev.ID, a.Now(), why, found.Era, pins)
 		if err == nil {
 			err = a.Gate.Apply(ch)
 		}
@@ -73,6 +79,25 @@ func (a *actions) serverProbe(ctx context.Context, c *Call) (any, error) {
 		return nil, api.Refuse(refusal.ServerUnavailable, "%s.", why)
 	}
 	return out, err
+}
+
+// probedFor names the project whose credential a probe is given: none where the server
+// needs none, else the one that was named and has one. What is found is pinned for the
+// revision, whoever's credential it was found with.
+func (a *actions) probedFor(c *Call, srv registry.RootServer, rev *registry.RootRevision, selector string) (ids.Project, error) {
+	switch {
+	case !rev.Required && selector != "":
+		return "", api.Refuse(refusal.BadRequest, "%q needs no credential; it is probed without a project.", srv.Label)
+	case !rev.Required:
+		return "", nil
+	case selector == "":
+		return "", api.Refuse(refusal.CredentialMissing, "%q is probed with the credential of a project; name it with --project.", srv.Label)
+	}
+	proj, err := a.pickProject(c.Who, selector)
+	if err == nil && a.reg.Assigned(proj.ID, srv.ID) == (registry.Credential{}) {
+		err = api.Refuse(refusal.CredentialMissing, "Project %q has none for %q.", proj.Label, srv.Label)
+	}
+	return proj.ID, err
 }
 
 // catalogue is what the last probe of the current revision found.
@@ -98,6 +123,7 @@ func (a *actions) catalogue(srv registry.RootServer) api.CatalogueResult {
 		}
 		out.Tools = append(out.Tools, t)
 	}
+	shorten(out.Tools)
 	return out
 }
 

@@ -201,8 +201,10 @@ func (a *actions) hostTask(w Who, selector string) (*registry.Task, error) {
 	return t, nil
 }
 
-// taskToken mints a fresh token for a live task: its former sessions close first
-// and their open calls are given up as unknown.
+// taskToken mints a fresh token for a live task: its former sessions close before the
+// token is told, and their open calls are given up as unknown. It is minted first,
+// which ends the former token: one that still had a bind left could otherwise make
+// another session behind the closing.
 func (a *actions) taskToken(ctx context.Context, c *Call) (any, error) {
 	p, err := params[api.TaskParams](c)
 	if err != nil {
@@ -215,22 +217,11 @@ func (a *actions) taskToken(ctx context.Context, c *Call) (any, error) {
 	var out api.TaskResult
 	var m minted
 	var uid uint32
-	if err := a.do(ctx, func() error {
+	err = a.do(ctx, func() error {
 		t, err := a.hostTask(c.Who, p.Task)
 		if err == nil {
 			uid, err = a.Gate.TaskUID(t.ID)
 		}
-		return err
-	}); err != nil {
-		return nil, err
-	}
-	if !c.Req.DryRun {
-		if err := a.Workers.CloseTask(ctx, ids.Task(p.Task)); err != nil {
-			return nil, err
-		}
-	}
-	err = a.do(ctx, func() error {
-		t, err := a.hostTask(c.Who, p.Task)
 		if err == nil {
 			var b token.Binding
 			m, b = a.mint(uid, good)
@@ -248,6 +239,10 @@ func (a *actions) taskToken(ctx context.Context, c *Call) (any, error) {
 	if err != nil || c.Req.DryRun {
 		return out, err
 	}
+	if err := a.Workers.CloseTask(ctx, ids.Task(p.Task)); err != nil {
+		return nil, err
+	}
+	out.Sessions = 0
 	return a.deliver(ctx, out, m, uid, p.File)
 }
 
@@ -270,11 +265,11 @@ func (a *actions) seesTask(w Who, t *registry.Task) bool {
 }
 
 func (a *actions) taskList(ctx context.Context, c *Call) (any, error) {
-	p, err := params[api.ProjectParams](c)
+	p, err := params[api.ListParams](c)
 	if err != nil {
 		return nil, err
 	}
-	out := api.TaskListResult{Tasks: []api.TaskResult{}}
+	var rows []api.TaskResult
 	err = a.do(ctx, func() error {
 		only, err := a.onlyProject(c.Who, p.Project)
 		if err != nil {
@@ -282,12 +277,16 @@ func (a *actions) taskList(ctx context.Context, c *Call) (any, error) {
 		}
 		for _, t := range a.reg.AllTasks() {
 			if (only == "" || t.Project == only) && a.seesTask(c.Who, t) {
-				out.Tasks = append(out.Tasks, a.taskResult(t))
+				rows = append(rows, a.taskResult(t))
 			}
 		}
 		return nil
 	})
-	sortBy(out.Tasks, func(r api.TaskResult) string { return r.Task })
+	if err != nil {
+		return nil, err
+	}
+	var out api.TaskListResult
+	out.Tasks, out.Next, err = api.Paged(rows, p.After, func(r api.TaskResult) string { return r.Task })
 	return out, err
 }
 

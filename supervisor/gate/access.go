@@ -3,20 +3,27 @@ package gate
 import (
 	"cmp"
 	"fmt"
+	"strings"
 
+	"postern/policy/access"
 	"postern/supervisor/registry"
 )
 
 // policyPlace says where the access policy decides about a task's principal.
 func (g *Gate) policyPlace(t *registry.Task) string {
-	root, from := g.reg.Root(), g.Resolved(t).From
+	r := g.Resolved(t)
+	root, from := g.reg.Root(), r.From
 	switch {
+	case r.Kind == access.Paired:
+		who, _ := access.ParsePrincipal(t.Principal)
+		row, _ := g.reg.PairedRow(who)
+		return fmt.Sprintf("a pairing code, used through host %q", row.Host)
 	case root.Access == nil:
 		return cmp.Or(from.Key, "the built-in rule for the account's own tasks")
 	case from.Line > 0:
 		return fmt.Sprintf("%s:%d: %s", cmp.Or(root.AccessFile.Path, "access.yaml"), from.Line, from.Key)
 	}
-	return cmp.Or(root.AccessFile.Path, "access.yaml") + ": " + from.Key
+	return strings.TrimSuffix(cmp.Or(root.AccessFile.Path, "access.yaml")+": "+from.Key, ": ")
 }
 
 // ceilingText names the ceiling of a task's principal, and what it is to the policy.

@@ -47,10 +47,7 @@ func (g *Gate) question(s *session, conn ids.Connection, tool string, running id
 	}
 	g.compose(s, task, &k, tool)
 	f.Paths = policy.PathsInside // where the tool has any, paths judges them
-	f.Limits = policy.WithinLimits
-	if s.open >= MaxPerSession || s.at[at] >= perSessionOf(k.Revision) || g.perPlace[placeKey{s.set, at}] >= callsOf(k.Revision) {
-		f.Limits = policy.TooManyCalls
-	}
+	f.Limits = g.bounded(s.open >= MaxPerSession || s.at[at] >= perSessionOf(k.Revision) || g.perPlace[placeKey{s.set, at}] >= callsOf(k.Revision))
 	return k
 }
 
@@ -99,6 +96,7 @@ func (g *Gate) Admit(set Set, m wire.Admit, running ids.Revision, seen Seen) Dec
 		}
 		rec := g.record(&k, conn, tool, m.RequestID, m.Digest, m.Size, code)
 		continues(&rec, m.Continues)
+		g.arguments(s, &k, tool, m, &rec)
 		g.deny(s, rec)
 		return Decision{Code: code}
 	}
@@ -109,6 +107,7 @@ func (g *Gate) Admit(set Set, m wire.Admit, running ids.Revision, seen Seen) Dec
 	}
 	c := &call{rec: g.record(&k, conn, tool, m.RequestID, m.Digest, m.Size, ""), session: s, set: set, place: s.placeIn(conn, k.Revision), jail: m.Instance, deadline: now.Add(limit), limit: limit, most: now.Add(mostOf(k.Revision, limit))}
 	continues(&c.rec, m.Continues)
+	g.arguments(s, &k, tool, m, &c.rec)
 	g.sign(s, &c.rec)
 	c.rec.ID = ids.New[ids.Call](now, g.rand())
 	g.open[c.rec.ID] = c
@@ -117,6 +116,7 @@ func (g *Gate) Admit(set Set, m wire.Admit, running ids.Revision, seen Seen) Dec
 	g.perPlace[placeKey{set, c.place}]++
 	g.admitted = append(g.admitted, c)
 	g.ledger.Admit(&c.rec)
+	g.counts.Admitted++
 	return Decision{Call: c.rec.ID, Limit: limit}
 }
 
@@ -150,7 +150,22 @@ func (g *Gate) Bounds(s ids.Server, rev ids.Revision) wire.Bounds {
 	if r == nil {
 		return wire.Bounds{}
 	}
-	return wire.Bounds{Line: r.Line, Depth: r.Depth, Blocks: r.Blocks, Stderr: r.Stderr, Pages: r.Pages, Queue: r.Queue}
+	return wire.Bounds{Line: r.Line, Depth: r.Depth, Blocks: r.Blocks, Stderr: r.Stderr, Pages: r.Pages, Queue: r.Queue,
+		Items: r.Items, Definition: r.Definition, Definitions: r.Definitions, LineWaitMs: r.LineWait.Milliseconds()}
+}
+
+// Era is what the probe of a revision found that it speaks, "" where that is not known.
+func (g *Gate) Era(rev ids.Revision) string {
+	if cat := g.reg.Catalogue(rev); cat != nil {
+		return cat.Era
+	}
+	return ""
+}
+
+// SessionBounds are what the configuration sets for each runtime.
+func (g *Gate) SessionBounds() wire.SessionBounds {
+	s := g.reg.Root().Sessions
+	return wire.SessionBounds{Requests: s.Requests, Line: s.Line, LineWaitMs: s.LineWait.Milliseconds(), Depth: s.Depth, Queue: s.Queue}
 }
 
 // Plan is how a tool server is to be started.

@@ -6,7 +6,6 @@ import (
 
 	"postern/ids"
 	"postern/refusal"
-	"postern/supervisor/registry"
 )
 
 func TestC9_NoChangeWithoutItsRecord(t *testing.T) {
@@ -24,9 +23,8 @@ func TestC9_NoChangeWithoutItsRecord(t *testing.T) {
 		target, after string
 	}
 	var lines []line
-	w.g.audit = func(who Actor, c registry.Change, failed string) error {
-		target, _, after := w.reg().Describe(c)
-		lines = append(lines, line{who, target, after})
+	w.g.audit = func(who Actor, n Note) error {
+		lines = append(lines, line{who, n.Target, n.After})
 		return nil
 	}
 	if err := change(true); err != nil {
@@ -35,8 +33,8 @@ func TestC9_NoChangeWithoutItsRecord(t *testing.T) {
 	if len(lines) != 1 || lines[0] != (line{Actor{By: "uid 7", Action: "account.suspend"}, string(acc), "suspended"}) {
 		t.Fatalf("%+v", lines)
 	}
-	for says, audit := range map[string]func(Actor, registry.Change, string) error{
-		"a record that cannot be written": func(Actor, registry.Change, string) error { return errors.New("disk full") },
+	for says, audit := range map[string]func(Actor, Note) error{
+		"a record that cannot be written": func(Actor, Note) error { return errors.New("disk full") },
 		"no record at all":                nil,
 	} {
 		w.g.audit = audit
@@ -48,7 +46,7 @@ func TestC9_NoChangeWithoutItsRecord(t *testing.T) {
 		}
 	}
 	// What nobody asked for is the authority's own.
-	w.g.audit = func(who Actor, c registry.Change, failed string) error {
+	w.g.audit = func(who Actor, _ Note) error {
 		lines = append(lines, line{who: who})
 		return nil
 	}

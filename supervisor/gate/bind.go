@@ -87,13 +87,16 @@ func (g *Gate) bind(r BindRequest) (Bound, refusal.Code) {
 	if code := g.standing(task, r.Project); code != "" {
 		return Bound{}, code
 	}
-	live := 0
+	live, ofHost := 0, 0
 	for _, s := range g.sessions {
 		if s.set.Project == r.Project {
 			live++
 		}
+		if s.task.Host == task.Host && task.Host != registry.LocalHost {
+			ofHost++
+		}
 	}
-	if live >= MaxSessions {
+	if live >= MaxSessions || ofHost >= MaxHostSessions {
 		return Bound{}, refusal.TooManySession
 	}
 	s := &session{id: ids.New[ids.Session](g.now(), g.rand()), task: task, set: g.setFor(r.Project, g.Resolved(task).Ceiling), uid: r.UID, at: map[Place]int{}}

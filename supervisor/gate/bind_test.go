@@ -172,6 +172,45 @@ func TestSessionsOfAProjectAreBounded(t *testing.T) {
 	}
 }
 
+// TestSessions_T2_OfAHostAreBounded: one host may not fill the authority by way of many
+// projects. Another host and a person are not held to what it has, and a session that
+// ends makes room.
+func TestSessions_T2_OfAHostAreBounded(t *testing.T) {
+	w := memoryWorld(t)
+	w.root(func(r *registry.Root) {
+		h := r.Hosts["agent"]
+		h.ID, h.UID = "other", hostUID+1
+		r.Hosts["other"] = h
+	})
+	w.editProject(func(p *registry.RootProject) { p.PersonBind = true })
+	bind := func(host string) refusal.Code {
+		t.Helper()
+		task := registry.Task{ID: id[ids.Task](w.n()), Account: id[ids.Account](alice), Host: host, Project: shopSet.Project, Principal: access.Local(id[ids.Account](alice)), Mode: policy.ModeCode, Created: 1}
+		w.do(w.reg().NewTask(task))
+		_, code := w.bindAs(shop, aliceUID, w.mint(task.ID, aliceUID, 1, time.Minute))
+		return code
+	}
+	first := w.reg().Task(w.task)
+	for i := len(w.g.sessions); i < MaxHostSessions; i++ {
+		n := id[ids.Session](5000 + i)
+		w.g.sessions[n] = &session{id: n, task: first, set: Set{Project: id[ids.Project](1000 + i/MaxSessions), Number: onlySet}}
+	}
+	tok := w.mint(w.task, aliceUID, 1, time.Minute)
+	if _, code := w.bindAs(shop, aliceUID, tok); code != refusal.TooManySession {
+		t.Errorf("one more of the host: %q", string(code))
+	}
+	if code := bind("other"); code != "" {
+		t.Errorf("another host: %q", string(code))
+	}
+	if _, code := w.bindAs(shop, aliceUID, ""); code != "" {
+		t.Errorf("a person: %q", string(code))
+	}
+	w.g.SessionEnded(w.ses, "room")
+	if _, code := w.bindAs(shop, aliceUID, tok); code != "" {
+		t.Errorf("with room: %q; the refused bind used the token up", string(code))
+	}
+}
+
 // A refused bind of one project tells nothing of another's task.
 func TestRefusedBindsAreRecordedWhereTheyHappened(t *testing.T) {
 	w := newWorld(t)

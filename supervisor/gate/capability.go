@@ -24,6 +24,9 @@ type Health struct {
 	Held   bool   // it is kept from starting for a while
 	Probed bool
 	Failed string // why the last probe failed
+	// Replaced says that the project's directory is not the registered one, where
+	// posternd was asked.
+	Replaced bool
 }
 
 // Standing is a state with its reason.
@@ -39,7 +42,7 @@ func StandingOf(e *Explained, h Health) Standing {
 	v := e.Verdict
 	switch {
 	case v.Allow && h.Down != "":
-		return Standing{Unhealthy, refusal.ServerUnavailable, "the server is down: " + h.Down}
+		return Standing{Unhealthy, refusal.ServerUnavailable, "the server cannot be called: " + h.Down}
 	case v.Allow:
 		return Standing{State: Visible}
 	}
@@ -66,7 +69,7 @@ func StandingOf(e *Explained, h Health) Standing {
 		}
 	case refusal.LimitStarts:
 		s.State, s.Reason = Unhealthy, h.Down
-	case refusal.ConnectionDisabled, refusal.ServerRevisionChanged, refusal.LimitCalls, refusal.Draining, refusal.Busy, refusal.StoreUnavailable:
+	case refusal.ConnectionDisabled, refusal.ServerDeleted, refusal.ServerRevisionChanged, refusal.LimitCalls, refusal.Draining, refusal.Busy, refusal.StoreUnavailable:
 		s.State = Unavailable
 	}
 	return s

@@ -2,6 +2,7 @@ package gate
 
 import (
 	"encoding/hex"
+	"fmt"
 	"slices"
 
 	"postern/bridge/wire"
@@ -30,6 +31,7 @@ type Native struct {
 // and Check called again.
 type Checked struct {
 	Verdict policy.Verdict
+	Reasons []Reason // of what is not allowed, every rule that was asked and why
 	Ask     *Ask
 }
 
@@ -76,7 +78,11 @@ var notNative = []string{"session", "connection", "revision", "grant", "pin", "c
 func (g *Gate) ExplainNative(t *registry.Task, name string) Explained {
 	k := g.native(t, name)
 	g.facts.Recordable = g.trouble == ""
-	out := Explained{Tool: name, Verdict: policy.Decide(&g.facts), Known: k}
+	return Explained{Tool: name, Verdict: policy.Decide(&g.facts), Known: k, Reasons: g.reasonsNative(t, name, &k)}
+}
+
+// reasonsNative is what every rule says by g.facts of a native tool.
+func (g *Gate) reasonsNative(t *registry.Task, name string, k *registry.Tool) (out []Reason) {
 	s := &session{task: t, set: Set{t.Project, onlySet}}
 	for _, a := range policy.Explain(&g.facts) {
 		r := Reason{Answered: a}
@@ -86,9 +92,9 @@ func (g *Gate) ExplainNative(t *registry.Task, name string) Explained {
 			}
 		}
 		if r.Asked {
-			r.Read, r.From = g.readNative(r, s, t, name, &k)
+			r.Read, r.From = g.readNative(r, s, t, name, k)
 		}
-		out.Reasons = append(out.Reasons, r)
+		out = append(out, r)
 	}
 	return out
 }
@@ -135,7 +141,13 @@ func (g *Gate) Check(t *registry.Task, q Native, seen Seen) Checked {
 		rec.ID, rec.Code = "", v.Code
 		rec.Policy += " " + g.denies()
 		g.folder.DenyAs(string(t.ID), g.ledger, &rec)
-		return Checked{Verdict: v}
+		out := Checked{Verdict: v, Reasons: g.reasonsNative(t, q.Tool, &k)}
+		for i, r := range out.Reasons {
+			if r.Code == refusal.PathOutside {
+				out.Reasons[i].Read = pathsText(q)
+			}
+		}
+		return out
 	}
 	rec.Reason = checkedNote
 	g.ledger.Admit(&rec)
@@ -144,6 +156,22 @@ func (g *Gate) Check(t *registry.Task, q Native, seen Seen) Checked {
 		return Checked{Verdict: policy.Verdict{Code: refusal.StoreUnavailable}}
 	}
 	return Checked{Verdict: v}
+}
+
+// pathsText names the paths of a question, escaped and bounded, for whoever may have the
+// task explained. No record holds them.
+func pathsText(q Native) string {
+	if q.Unjudged || len(q.Paths) == 0 {
+		return "no path could be read out of the arguments"
+	}
+	text := fmt.Sprintf("%d paths, of which one or more lie outside:", len(q.Paths))
+	for _, p := range q.Paths {
+		text += ` "` + p + `"` // Shown escapes it
+		if len(text) > activity.MaxReason {
+			break
+		}
+	}
+	return activity.Shown(text, activity.MaxReason)
 }
 
 // nativePaths judges the path arguments of a native tool as paths judges those of a

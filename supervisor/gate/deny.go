@@ -13,6 +13,7 @@ import (
 // deny records one refused call of a session, folded with its like.
 func (g *Gate) deny(s *session, rec store.Call) {
 	g.sign(s, &rec)
+	g.counts.refuse(rec.Code)
 	g.folder.Deny(g.ledger, &rec)
 }
 
@@ -46,5 +47,6 @@ func (g *Gate) denyBind(r BindRequest, code refusal.Code) {
 			}
 		}
 	}
+	g.counts.refuse(code)
 	g.folder.Deny(g.ledger, &rec)
 }

@@ -26,6 +26,7 @@ func (g *Gate) Ended(set Set, m wire.Ended) error {
 		g.endWith(c, c.jail, o)
 		return nil
 	}
+	g.owes(c, m.Artifacts)
 	g.end(c, o)
 	return nil
 }
@@ -55,6 +56,7 @@ func (g *Gate) Alive(set Set, m wire.Alive) error {
 
 func (g *Gate) end(c *call, o store.Outcome) {
 	g.ledger.End(c.rec.Seq, o)
+	g.counts.Ended[o.State]++
 	g.forget(c)
 }
 
@@ -69,6 +71,7 @@ func (g *Gate) Abandon(id ids.Call, code refusal.Code) {
 // bridge's, where how it ended is still to be told; "" where it never ran.
 func (g *Gate) SetEnded(set Set, code refusal.Code, jail ids.Jail) {
 	delete(g.sets, set)
+	g.forgive(set)
 	for _, c := range g.open {
 		if c.set == set {
 			g.endWith(c, jail, store.Outcome{State: store.Unknown, At: g.now().UnixNano(), Code: code})

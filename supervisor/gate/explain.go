@@ -131,14 +131,17 @@ func (g *Gate) Find(t *registry.Task, name string) []Named {
 }
 
 // Explain asks every rule about a tool for a task, as a call of it would be asked.
-// held says that its server is kept from starting for a while.
-func (g *Gate) Explain(t *registry.Task, n Named, held bool) Explained {
+// h is what else is known of it, so that what a start would meet is told too.
+func (g *Gate) Explain(t *registry.Task, n Named, h Health) Explained {
 	s := g.asker(t)
 	k := g.question(s, n.Connection, n.Tool, "")
 	f := &g.facts
 	f.Session = f.Session || s.id == ""
 	f.Recordable = g.trouble == ""
-	if held && f.Limits == policy.WithinLimits {
+	if h.Replaced && f.Project == policy.ProjectLive {
+		f.Project = policy.ProjectReplaced
+	}
+	if h.Held && f.Limits == policy.WithinLimits {
 		f.Limits = policy.TooManyStarts
 	}
 	out := Explained{Connection: n.Connection, Tool: n.Tool, Served: n.Served, Verdict: policy.Decide(f), Known: k}
@@ -166,6 +169,9 @@ func (g *Gate) read(rule string, s *session, t *registry.Task, n Named, k *regis
 		a := root.Accounts[t.Account]
 		return named(a.Name, string(t.Account)) + ", " + accountWord(g.reg.AccountStanding(t.Account)), facts
 	case "project":
+		if g.facts.Project == policy.ProjectReplaced {
+			return named(p.Label, string(s.set.Project)) + "; at its path is another directory than the registered one, or none", "the project's path, looked at now"
+		}
 		return named(p.Label, string(s.set.Project)), facts
 	case "task":
 		if t.ID == "" {
@@ -210,8 +216,9 @@ func (g *Gate) read(rule string, s *session, t *registry.Task, n Named, k *regis
 		word := "enabled"
 		if !c.Enabled {
 			word = "disabled"
-		} else if k.Server.Deleted {
-			word = "enabled, and the server's registration is deleted"
+		}
+		if k.Server.Deleted {
+			word += ", and the server's registration is deleted; one of the same label is another server"
 		}
 		return fmt.Sprintf("%s, %s, version %d", k.Server.Label, word, c.Version), "connection " + string(c.ID)
 	}
@@ -247,7 +254,10 @@ func (g *Gate) readTool(rule string, s *session, p registry.RootProject, tool st
 	case "credential":
 		need := "none is needed"
 		if k.Revision == nil || k.Revision.Required {
-			need = "one is needed"
+			need = "one is needed, and none is assigned"
+			if g.reg.Assigned(c.Project, c.Server) != (registry.Credential{}) {
+				need = "one is needed, and one is assigned"
+			}
 		}
 		return need + "; the connection is " + c.Credential, registration + "; connection " + string(c.ID)
 	case "approval":

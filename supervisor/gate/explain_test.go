@@ -32,7 +32,7 @@ func TestA6_ExplainAgreesWithTheGateForEachFactorAndTouchesNothing(t *testing.T)
 		t.Run(f.name, func(t *testing.T) {
 			w := newWorld(t)
 			n := w.first()
-			before := w.g.Explain(w.reg().Task(w.task), n, false)
+			before := w.g.Explain(w.reg().Task(w.task), n, Health{})
 			if !before.Verdict.Allow || len(codes(before)) != 0 {
 				t.Fatalf("before: %+v", before.Verdict)
 			}
@@ -40,7 +40,7 @@ func TestA6_ExplainAgreesWithTheGateForEachFactorAndTouchesNothing(t *testing.T)
 			want := w.call().Code
 			w.commit()
 			stored, records, open := w.stored(), len(w.records()), w.g.OpenCalls()
-			e := w.g.Explain(w.reg().Task(w.task), n, false)
+			e := w.g.Explain(w.reg().Task(w.task), n, Health{})
 			w.commit()
 			if !bytes.Equal(stored, w.stored()) || records != len(w.records()) || open != w.g.OpenCalls() {
 				t.Error("explaining wrote or opened something")
@@ -63,7 +63,7 @@ func TestA6_ExplainAgreesWithTheGateForEachFactorAndTouchesNothing(t *testing.T)
 				return
 			}
 			f.give(w)
-			if again := w.g.Explain(w.reg().Task(w.task), n, false); !again.Verdict.Allow {
+			if again := w.g.Explain(w.reg().Task(w.task), n, Health{}); !again.Verdict.Allow {
 				t.Errorf("it is back: %+v", again.Verdict)
 			}
 		})
@@ -76,10 +76,26 @@ func TestA6_EveryFailingRuleStandsInTheExplanation(t *testing.T) {
 	w.do(w.reg().Suspend(id[ids.Account](alice), true, 0))
 	w.do(w.reg().Revoke(w.conn, []string{n.Tool}, 0))
 	w.editServer(func(s *registry.RootServer) { s.Revisions[s.Current].Required = true })
-	e := w.g.Explain(w.reg().Task(w.task), n, true)
+	e := w.g.Explain(w.reg().Task(w.task), n, Health{Held: true})
 	want := []refusal.Code{refusal.AccountSuspended, refusal.ToolNotGranted, refusal.CredentialMissing, refusal.LimitStarts}
 	if got := codes(e); !slices.Equal(got, want) {
 		t.Fatalf("%q, want %q", got, want)
+	}
+}
+
+// What keeps a server from starting now is that it failed before, and why it failed comes first.
+func TestA6_AReplacedDirectoryComesBeforeTheStartsItHeldBack(t *testing.T) {
+	w := newWorld(t)
+	for h, want := range map[Health][]refusal.Code{
+		{Held: true}:                 {refusal.LimitStarts},
+		{Held: true, Replaced: true}: {refusal.ProjectReplaced, refusal.LimitStarts},
+		{Replaced: true}:             {refusal.ProjectReplaced},
+		{}:                           nil,
+	} {
+		e := w.g.Explain(w.reg().Task(w.task), w.first(), h)
+		if got := codes(e); !slices.Equal(got, want) || len(want) > 0 && e.Verdict.Code != want[0] {
+			t.Errorf("%+v: %q, %+v, want %q", h, got, e.Verdict, want)
+		}
 	}
 }
 
@@ -92,8 +108,8 @@ func TestGate4_AForeignToolIsExplainedLikeAnUnknownName(t *testing.T) {
 	if found := w.g.Find(task, "notes."+w.first().Tool); found != nil {
 		t.Fatalf("a foreign tool is found: %+v", found)
 	}
-	a := w.g.Explain(task, Named{Tool: "notes.x", Connection: foreign}, false)
-	b := w.g.Explain(task, Named{Tool: "nothing"}, false)
+	a := w.g.Explain(task, Named{Tool: "notes.x", Connection: foreign}, Health{})
+	b := w.g.Explain(task, Named{Tool: "nothing"}, Health{})
 	if a.Verdict.Code != refusal.ToolUnknown || b.Verdict.Code != refusal.ToolUnknown || len(a.Reasons) != len(b.Reasons) {
 		t.Fatalf("%+v, %+v", a.Verdict, b.Verdict)
 	}
@@ -139,15 +155,15 @@ func TestA6_ASupposedTaskIsAskedLikeALiveOne(t *testing.T) {
 	if s.ID != "" || s.Host != "agent" || s.Account != shops.Owner {
 		t.Fatalf("%+v", s)
 	}
-	if e := w.g.Explain(s, n, false); !e.Verdict.Allow {
+	if e := w.g.Explain(s, n, Health{}); !e.Verdict.Allow {
 		t.Errorf("%+v", e.Verdict)
 	}
 	// Nobody's channel, and a person who may not connect without a token.
-	if e := w.g.Explain(w.g.Suppose(shops, "pigeon:7", policy.ModeCode), n, false); e.Verdict.Allow || !slices.Contains(codes(e), refusal.HostUnknown) || !slices.Contains(codes(e), refusal.PrincipalRefused) {
+	if e := w.g.Explain(w.g.Suppose(shops, "pigeon:7", policy.ModeCode), n, Health{}); e.Verdict.Allow || !slices.Contains(codes(e), refusal.HostUnknown) || !slices.Contains(codes(e), refusal.PrincipalRefused) {
 		t.Errorf("%+v", e.Verdict)
 	}
 	w.root(func(r *registry.Root) { r.Hosts = nil })
-	if e := w.g.Explain(w.g.Suppose(shops, access.Local(shops.Owner), policy.ModeCode), n, false); e.Verdict.Code != refusal.HostNotAssigned {
+	if e := w.g.Explain(w.g.Suppose(shops, access.Local(shops.Owner), policy.ModeCode), n, Health{}); e.Verdict.Code != refusal.HostNotAssigned {
 		t.Errorf("%+v", e.Verdict)
 	}
 	w.root(func(r *registry.Root) {
@@ -156,7 +172,7 @@ func TestA6_ASupposedTaskIsAskedLikeALiveOne(t *testing.T) {
 		r.Projects[shops.ID] = p
 	})
 	shops.PersonBind = true
-	if e := w.g.Explain(w.g.Suppose(shops, access.Local(shops.Owner), policy.ModeCode), n, false); !e.Verdict.Allow {
+	if e := w.g.Explain(w.g.Suppose(shops, access.Local(shops.Owner), policy.ModeCode), n, Health{}); !e.Verdict.Allow {
 		t.Errorf("%+v", e.Verdict)
 	}
 	if len(w.reg().AllTasks()) != 1 {
@@ -191,7 +207,7 @@ func (w *world) admittedPolicy(t *testing.T) {
 func TestC10_EveryStateHasItsCause(t *testing.T) {
 	up := Health{Probed: true}
 	ask := func(w *world, h Health) Standing {
-		e := w.g.Explain(w.reg().Task(w.task), w.first(), h.Held)
+		e := w.g.Explain(w.reg().Task(w.task), w.first(), h)
 		return StandingOf(&e, h)
 	}
 	for _, row := range []struct {
@@ -263,7 +279,7 @@ func TestC077_EverySpellingOfANameEndsAtOneCheck(t *testing.T) {
 			t.Errorf("revoked, as %q: %q", name, string(got))
 		}
 		for _, found := range w.g.Find(w.reg().Task(w.task), name) {
-			if e := w.g.Explain(w.reg().Task(w.task), found, false); e.Verdict.Code != refusal.ToolNotGranted || found.Tool != n.Tool {
+			if e := w.g.Explain(w.reg().Task(w.task), found, Health{}); e.Verdict.Code != refusal.ToolNotGranted || found.Tool != n.Tool {
 				t.Errorf("explained as %q: %+v of %+v", name, e.Verdict, found)
 			}
 		}

@@ -65,6 +65,11 @@ func (g *Gate) JailEnded(jail ids.Jail, code refusal.Code, reason string) {
 
 // TickFates writes down the outcomes whose jail nobody tells of.
 func (g *Gate) TickFates(now time.Time) {
+	for id, o := range g.owing {
+		if now.After(o.until) {
+			delete(g.owing, id)
+		}
+	}
 	for jail, list := range g.fallen {
 		for len(list) > 0 && now.After(list[0].until) {
 			g.ledger.End(list[0].seq, list[0].o)

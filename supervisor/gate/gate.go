@@ -14,6 +14,10 @@
 //   - gate-6: denials are recorded, folded and bounded; they never stop an admission.
 //   - gate-7: a session's calls go to the instance of its own place: of a server of scope
 //     task, to its own task's.
+//   - gate-8: an artifact is taken from the bridge of its call alone, after that has ended and
+//     for a while, as many as the outcome said; its row comes when its bytes are durable.
+//   - gate-9: arguments are recorded where root has switched that on for the project, at the
+//     moment of the call, and without what is secret.
 //
 // It is not the loop (workers), not the rules (policy), not the facts (registry).
 package gate
@@ -21,6 +25,7 @@ package gate
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"postern/bridge/wire"
@@ -29,6 +34,7 @@ import (
 	"postern/policy/access"
 	"postern/refusal"
 	"postern/supervisor/activity"
+	"postern/supervisor/artifact"
 	"postern/supervisor/registry"
 	"postern/supervisor/store"
 	"postern/supervisor/token"
@@ -39,6 +45,7 @@ const (
 	MaxPerSession    = 64                    // open calls of one session
 	MaxPerConnection = 256                   // open calls of one instance
 	MaxSessions      = 512                   // live sessions of one project
+	MaxHostSessions  = 2048                  // live sessions of one configured host's tasks, in all projects
 	DefaultCall      = time.Minute           // limit of a call where the registration names none
 	MaxCall          = 30 * time.Minute      // a call with all its progress and all its questions to the user
 	UserWait         = 5 * time.Minute       // for the runtime's user to answer one question
@@ -65,9 +72,14 @@ type Config struct {
 	Now      func() time.Time     // wall clock
 	Instant  func() token.Instant // wall and boot clock, for tokens
 	Random   func(b []byte)       // never fails
+	// Artifacts holds the bytes of artifacts; without it none is kept.
+	Artifacts *artifact.Keeper
 	// Audit makes the record of a change durable, or of its failure. It is asked first.
-	Audit func(who Actor, c registry.Change, failed string) error
+	Audit func(who Actor, n Note) error
 }
+
+// Note is what a record says of a change. It holds no secret and no content.
+type Note struct{ Target, Before, After, Failed string }
 
 // Gate is the writer's state.
 type Gate struct {
@@ -83,6 +95,9 @@ type Gate struct {
 	byTask   map[ids.Task]map[ids.Session]*session
 	open     map[ids.Call]*call
 	fallen   fallen
+	owing    map[ids.Call]*owing
+	keeper   *artifact.Keeper
+	dropNext time.Time // when to look again for artifacts that are too old
 	perPlace map[placeKey]int
 	slots    map[ids.Task]uint64
 	lastSlot uint64
@@ -96,7 +111,9 @@ type Gate struct {
 	owed     []registry.Change // what root facts ended, in memory and not in policy.db yet
 	tendNext time.Time         // when the store is tended again, after it took nothing
 	facts    policy.Facts
-	audit    func(Actor, registry.Change, string) error
+	draining bool // no call is admitted
+	counts   Counts
+	audit    func(Actor, Note) error
 	acting   Actor
 }
 
@@ -131,7 +148,7 @@ type call struct {
 func New(c Config) *Gate {
 	return &Gate{audit: c.Audit, reg: c.Registry, store: c.Store, ledger: c.Store.Batch(), now: c.Now, instant: c.Instant, random: c.Random,
 		sessions: map[ids.Session]*session{}, byTask: map[ids.Task]map[ids.Session]*session{}, open: map[ids.Call]*call{}, perPlace: map[placeKey]int{}, slots: map[ids.Task]uint64{},
-		drift: map[placeKey]drift{}, fallen: fallen{}, sets: map[Set]*ceilingSet{}, numbers: map[access.Ceiling]uint64{{Unlimited: true}: onlySet}}
+		drift: map[placeKey]drift{}, fallen: fallen{}, owing: map[ids.Call]*owing{}, keeper: c.Artifacts, sets: map[Set]*ceilingSet{}, numbers: map[access.Ceiling]uint64{{Unlimited: true}: onlySet}}
 }
 
 // Registry is what the gate decides on. Only the loop's goroutine may use it.
@@ -154,15 +171,28 @@ func (g *Gate) Apply(c registry.Change) error {
 		return errors.Join(g.troubled(err), g.noted(c, err.Error()))
 	}
 	g.reg.Apply(c)
+	if slices.ContainsFunc(slices.Concat(c.Put, c.Delete), func(r store.Row) bool { _, is := r.(registry.Paired); return is }) {
+		g.regroup()
+	}
+	g.bell.Ring()
 	return nil
 }
 
 // Actor is who makes the changes that follow, for their records. The zero Actor is the
 // authority itself.
-type Actor struct{ By, Origin, Action, Request string }
+type Actor struct {
+	By, Origin, Action, Request string
+	// Changes tells that it asks for something that read-only mode refuses.
+	Changes bool
+}
 
-// As runs fn, and records the changes it makes as the actor's.
+// As runs fn, and records the changes it makes as the actor's. In read-only mode whoever
+// asks for a change is refused here, in the queue: what was made before the mode was made
+// before it, and nothing is after.
 func (g *Gate) As(who Actor, fn func() error) error {
+	if since := g.reg.Root().ReadOnly; since != 0 && who.Changes {
+		return fmt.Errorf("%w: it is so since %s", refusal.ReadOnly, time.UnixMilli(since).UTC().Format(time.RFC3339))
+	}
 	g.acting = who
 	defer func() { g.acting = Actor{} }()
 	return fn()
@@ -170,10 +200,29 @@ func (g *Gate) As(who Actor, fn func() error) error {
 
 // noted has a change recorded before it is made. Without a record nothing is changed.
 func (g *Gate) noted(c registry.Change, failed string) error {
+	n := Note{Failed: failed}
+	n.Target, n.Before, n.After = g.reg.Describe(c)
+	return g.note(n)
+}
+
+func (g *Gate) note(n Note) error {
 	if g.audit == nil {
 		return errors.New("there is no record of changes")
 	}
-	return g.audit(g.acting, c, failed)
+	err := g.audit(g.acting, n)
+	if err != nil {
+		g.counts.AuditErrors++
+	}
+	return err
+}
+
+// Note records what changes something that is not in policy.db. Without the record the
+// caller changes nothing.
+func (g *Gate) Note(n Note) error {
+	if err := g.note(n); err != nil {
+		return fmt.Errorf("%w: the change could not be recorded: %w", refusal.StoreUnavailable, err)
+	}
+	return nil
 }
 
 // SetRoot takes new root facts: what they end is ended before they decide. Where
@@ -191,6 +240,7 @@ func (g *Gate) SetRoot(root *registry.Root) error {
 	}
 	g.reg.SetRoot(root)
 	g.regroup()
+	g.bell.Ring()
 	return nil
 }
 
@@ -221,6 +271,9 @@ func (g *Gate) Tend() error {
 	if err == nil {
 		root := g.reg.Root()
 		err = g.store.Tend(now, store.Keep{Age: root.KeepAge, Bytes: root.KeepBytes})
+		if err == nil {
+			err = g.tendArtifacts(now)
+		}
 		if errors.Is(err, store.ErrFull) || errors.Is(err, store.ErrBusy) {
 			g.tendNext = now.Add(TendPause)
 			return nil
@@ -286,6 +339,9 @@ func (g *Gate) flush() error {
 		g.trouble = ""
 	}
 	g.bell.Ring()
+	for _, c := range g.admitted {
+		c.rec.Args = store.Arguments{} // written: a call may be open for long
+	}
 	clear(g.admitted)
 	g.admitted = g.admitted[:0]
 	return nil
@@ -306,7 +362,8 @@ func (g *Gate) troubled(err error) error {
 // Trouble says why calls can not be recorded at the moment, "" if they can.
 func (g *Gate) Trouble() string { return g.trouble }
 
-// Bell rings after each commit. Any goroutine may wait for it.
+// Bell rings after each commit, and after each change of who may read what. Any
+// goroutine may wait for it.
 func (g *Gate) Bell() *activity.Bell { return &g.bell }
 
 // OpenCalls counts the admitted calls without an outcome.
@@ -314,6 +371,9 @@ func (g *Gate) OpenCalls() int { return len(g.open) }
 
 // Busy tells whether a place of a set has an open call.
 func (g *Gate) Busy(set Set, at Place) bool { return g.perPlace[placeKey{set, at}] > 0 }
+
+// OpenAt counts the open calls of a place of a set.
+func (g *Gate) OpenAt(set Set, at Place) int { return g.perPlace[placeKey{set, at}] }
 
 func (g *Gate) rand() (r [10]byte) {
 	g.random(r[:])

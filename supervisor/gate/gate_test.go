@@ -184,27 +184,48 @@ func TestGate3_WhatReconsiderSaysOfSessionsAndConnections(t *testing.T) {
 	w.now = w.now.Add(2 * time.Second)
 	w.do(w.reg().EndTask(w.task, "revoked", w.now))
 	r := w.g.Reconsider(shopSet.Project)
-	if len(r.Sessions) != 1 || r.Sessions[0] != (Cut{shopSet, w.ses, refusal.TaskEnded}) || r.Gone || len(r.Stale) != 0 {
+	if len(r.Sessions) != 1 || r.Sessions[0] != (Cut{shopSet, w.ses, refusal.TaskEnded}) || r.Gone || len(r.Off) != 0 {
 		t.Fatalf("%+v", r)
 	}
 	if len(r.Calls) != 1 || r.Calls[0].Call != c || r.Calls[0].Age != 2*time.Second || r.Calls[0].CancelSent {
 		t.Fatalf("%+v", r.Calls)
 	}
 	w.do(w.reg().Enable(w.conn, false, 0))
-	if r := w.g.Reconsider(shopSet.Project); len(r.Stale) != 1 || r.Stale[0] != w.conn {
+	if r := w.g.Reconsider(shopSet.Project); len(r.Off) != 1 || r.Off[0] != w.conn {
 		t.Fatalf("a disabled connection: %+v", r)
 	}
 	w.do(w.reg().Enable(w.conn, true, 0))
-	w.editServer(func(s *registry.RootServer) { s.Current = id[ids.Revision](9) })
-	if r := w.g.Reconsider(shopSet.Project); len(r.Stale) != 1 {
-		t.Fatalf("a new revision: %+v", r)
-	}
 	w.editProject(func(p *registry.RootProject) { p.Deleted = true })
 	if r := w.g.Reconsider(shopSet.Project); !r.Gone {
 		t.Fatal("a deleted project is not gone")
 	}
 	if r := w.g.Reconsider(id[ids.Project](77)); !r.Gone || len(r.Calls)+len(r.Sessions) != 0 {
 		t.Fatalf("an unknown project: %+v", r)
+	}
+}
+
+// A new revision refuses every call that comes, and takes nothing from one that was
+// admitted; whatever else refuses that one still does.
+func TestGate3_ANewRevisionCancelsNothing(t *testing.T) {
+	w := newWorld(t)
+	c := w.admitted("", w.call())
+	if !w.g.Runs(shopSet.Project, w.conn, w.running(w.conn)) {
+		t.Fatal("the accepted revision is not what runs")
+	}
+	old := w.running(w.conn)
+	w.editServer(func(s *registry.RootServer) { s.Current = id[ids.Revision](9) })
+	if r := w.g.Reconsider(shopSet.Project); len(r.Calls)+len(r.Off)+len(r.Sessions) != 0 {
+		t.Fatalf("a new revision: %+v", r)
+	}
+	if w.g.Runs(shopSet.Project, w.conn, old) || w.g.Runs(shopSet.Project, w.conn, id[ids.Revision](9)) {
+		t.Fatal("something runs before the revision is accepted")
+	}
+	if d := w.ask(w.ses, w.conn, "read_rows"); d.Code != refusal.ServerRevisionChanged {
+		t.Fatalf("%q", string(d.Code))
+	}
+	w.do(w.reg().Revoke(w.conn, []string{"read_rows"}, 0))
+	if r := w.g.Reconsider(shopSet.Project); len(r.Calls) != 1 || r.Calls[0].Call != c || r.Calls[0].Code != refusal.ServerRevisionChanged {
+		t.Fatalf("revoked as well: %+v", r)
 	}
 }
 

@@ -56,7 +56,7 @@ func facts() *registry.Root {
 			Tiers: map[string]class.Tier{"run_it": class.Reversible}}
 	}
 	root := &registry.Root{Version: 1, Accounts: map[ids.Account]registry.RootAccount{}, Projects: map[ids.Project]registry.RootProject{},
-		Servers: map[ids.Server]registry.RootServer{}, Hosts: map[string]registry.RootHost{}, Assigned: map[registry.Assignment]bool{}, Access: everyone()}
+		Servers: map[ids.Server]registry.RootServer{}, Hosts: map[string]registry.RootHost{}, Assigned: map[registry.Assignment]registry.Credential{}, Access: everyone()}
 	for n, name := range []string{"", "alice", "bob", "carol"} {
 		if n > 0 {
 			root.Accounts[id[ids.Account](n)] = registry.RootAccount{ID: id[ids.Account](n), Name: name, UIDs: []uint32{uint32(1000 + n)}}
@@ -180,7 +180,7 @@ func (w *world) probe(server int, raw string) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.do(w.reg().PutCatalogue(id[ids.Revision](server), w.now, "", pins))
+	w.do(w.reg().PutCatalogue(id[ids.Revision](server), w.now, "", "", pins))
 }
 
 func (w *world) connect(project, server int) ids.Connection {
@@ -342,4 +342,4 @@ func (w *world) stored() []byte {
 }
 
 // unrecorded is the record of changes where a test is about something else.
-func unrecorded(Actor, registry.Change, string) error { return nil }
+func unrecorded(Actor, Note) error { return nil }

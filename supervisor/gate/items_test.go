@@ -163,6 +163,19 @@ func TestAProfileBoundsTheCallsOfOneSessionAtItsServer(t *testing.T) {
 	}
 }
 
+func TestTheConfigurationBoundsEachRuntime(t *testing.T) {
+	w := newWorld(t)
+	if b := w.g.SessionBounds(); b != (wire.SessionBounds{}) {
+		t.Errorf("%+v where nothing is set", b)
+	}
+	w.root(func(r *registry.Root) {
+		r.Sessions = registry.SessionBounds{Requests: 3, Line: 5000, LineWait: 2 * time.Second, Depth: 9, Queue: 1 << 20}
+	})
+	if b := w.g.SessionBounds(); b != (wire.SessionBounds{Requests: 3, Line: 5000, LineWaitMs: 2000, Depth: 9, Queue: 1 << 20}) {
+		t.Errorf("%+v", b)
+	}
+}
+
 func TestAProfileBoundsTheCallsOfItsServer(t *testing.T) {
 	w := newWorld(t)
 	w.root(func(r *registry.Root) {

@@ -30,7 +30,7 @@ func TestC2_NoClassIsTheReasonOfARefusal(t *testing.T) {
 			t.Fatalf("%s in %s: %q, want %q", entry, mode, string(got), string(want))
 		}
 		task := w.g.sessions[b.ses].task
-		e := w.g.Explain(task, n, false)
+		e := w.g.Explain(task, n, Health{})
 		if !slices.ContainsFunc(e.Reasons, func(r Reason) bool { return r.Code == want && strings.Contains(r.Read, "no_class: ") }) {
 			t.Errorf("%s in %s: %+v", entry, mode, e.Reasons)
 		}

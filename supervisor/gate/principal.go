@@ -21,7 +21,7 @@ func (g *Gate) Resolved(t *registry.Task) access.Resolved {
 func (g *Gate) resolvedAs(t *registry.Task, who access.Principal) access.Resolved {
 	root := g.reg.Root()
 	p := root.Projects[t.Project]
-	return root.Access.Resolve(who, access.Facts{Account: t.Account, Owner: p.Owner == t.Account, Profile: p.ExecutionProfile})
+	return root.Access.Resolve(who, access.Facts{Account: t.Account, Owner: p.Owner == t.Account, Profile: p.ExecutionProfile, Paired: g.reg.Paired(who)})
 }
 
 // whom reads the principal of a session's task, once. One that cannot be read is on no

@@ -79,7 +79,7 @@ func (g *Gate) View(set Set, id ids.Session) []wire.Tool {
 		g.facts.Limits = policy.WithinLimits // a busy moment hides no tool
 		t := wire.Tool{Name: e.name, Connection: e.conn, Slot: g.Slot(g.placeOf(s, e.conn)), Tool: e.tool}
 		if kind, _ := item.Split(e.tool); policy.Decide(&g.facts).Allow && (e.pin != nil || kind == item.Resource) {
-			t.Callable, t.Paths = true, pathArgs(e.tool)
+			t.Callable, t.Paths, t.Args = true, pathArgs(e.tool), g.recordsArguments(set.Project, e.tool)
 			if e.pin != nil {
 				t.Definition = e.pin.Raw
 			}

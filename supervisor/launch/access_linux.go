@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"postern/supervisor/api"
 	"postern/supervisor/audit"
 	"postern/supervisor/order"
+	"postern/supervisor/owned"
 )
 
 // Bounds of watching the access policy.
@@ -36,7 +36,7 @@ func readAccess(path string, now time.Time) order.Access {
 	if path == "" {
 		return order.Access{}
 	}
-	raw, err := readOwned(path, access.MaxDocument)
+	raw, err := owned.Read(path, access.MaxDocument)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return a
@@ -53,32 +53,6 @@ func digestOf(raw []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// readOwned reads a file of root's in a directory of root's.
-func readOwned(path string, most int64) ([]byte, error) {
-	dir, err := openPlain(filepath.Dir(path), unix.O_DIRECTORY)
-	if err != nil {
-		return nil, err
-	}
-	defer dir.Close()
-	if err := checkOwned(dir, 0o022); err != nil {
-		return nil, err
-	}
-	fd, err := unix.Openat(int(dir.Fd()), filepath.Base(path), unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, notOpened(path, err)
-	}
-	f := os.NewFile(uintptr(fd), path)
-	defer f.Close()
-	if err := checkOwned(f, 0o022); err != nil {
-		return nil, err
-	}
-	raw, err := io.ReadAll(io.LimitReader(f, most+1))
-	if err == nil && int64(len(raw)) > most {
-		err = fmt.Errorf("%q: more than %d bytes", path, most)
-	}
-	return raw, err
-}
-
 // sameAccess tells whether two looks found the same.
 func sameAccess(a, b order.Access) bool {
 	return a.Present == b.Present && a.Error == b.Error && a.Digest == b.Digest
@@ -89,7 +63,7 @@ func sameAccess(a, b order.Access) bool {
 // could not be looked for, and never was there, heals when it can be.
 //
 // Preconditions: s.change is held.
-func (s *Supervisor) found(ctx context.Context, a order.Access) {
+func (s *Supervisor) found(ctx context.Context, a order.Access) api.Cut {
 	s.mu.Lock()
 	was := s.access
 	s.accessWas = s.accessWas || isThere(a)
@@ -98,7 +72,7 @@ func (s *Supervisor) found(ctx context.Context, a order.Access) {
 	}
 	if sameAccess(a, was) {
 		s.mu.Unlock()
-		return
+		return api.Cut{Stands: []api.OpenCall{}}
 	}
 	s.access = a
 	s.mu.Unlock()
@@ -114,7 +88,16 @@ func (s *Supervisor) found(ctx context.Context, a order.Access) {
 			s.cfg.Log.Error("the access policy cannot be used, and whom it governs is denied", keyText, a.Path+": "+why)
 		}
 	}
-	s.push(ctx, true)
+	raw, err := s.told()
+	if err != nil { // nobody is told, and so nobody may go on by what was told before
+		s.cfg.Log.Error("the access policy could not be told", keyError, err)
+		_, l := s.now()
+		if l != nil {
+			l.a.kill("it cannot be told of the access policy")
+		}
+		return api.Cut{Stands: []api.OpenCall{}, Note: cutEnded}
+	}
+	return s.push(ctx, raw, true)
 }
 
 // isThere tells whether what a look found is a file, readable or not.
@@ -179,7 +162,7 @@ func (s *Supervisor) look(ctx context.Context, sure bool) {
 	if err := s.audit.Write(line); err != nil {
 		s.cfg.Log.Error("a change of the access policy could not be recorded", keyError, err)
 	}
-	s.found(ctx, a)
+	s.logCut(s.cfg.Access, s.found(ctx, a))
 }
 
 // fileText is a version of the file in a record, which holds nothing of what it says.
@@ -317,6 +300,9 @@ func (s *Supervisor) accessEdit(r request) (any, *api.Refusal) {
 	s.change.Lock()
 	defer s.change.Unlock()
 	f, _ := s.now()
+	if refused := f.frozen(r); refused != nil {
+		return nil, refused
+	}
 	m, refused := mutation(q, f)
 	if refused != nil {
 		return nil, refused
@@ -341,7 +327,7 @@ func (s *Supervisor) accessEdit(r request) (any, *api.Refusal) {
 	}
 	before, now := policyOf(was), policyOf(order.Access{Present: true, Document: doc})
 	out := api.AccessEditResult{Action: string(m.Action), Channel: m.Channel, Target: m.Target, Before: change.Before, After: change.After, Warnings: change.Warnings,
-		File: s.cfg.Access, MatrixBefore: rows(before, profile), MatrixAfter: rows(now, profile)}
+		File: s.cfg.Access, MatrixBefore: rows(before, profile), MatrixAfter: rows(now, profile), Cut: api.Cut{Stands: []api.OpenCall{}}}
 	if r.DryRun {
 		return out, nil
 	}
@@ -364,7 +350,7 @@ func (s *Supervisor) accessEdit(r request) (any, *api.Refusal) {
 		}
 		return nil, refusedAs(err, refusal.StoreUnavailable)
 	}
-	s.found(r.ctx, readAccess(s.cfg.Access, time.Now()))
+	out.Cut = s.found(r.ctx, readAccess(s.cfg.Access, time.Now()))
 	out.Written = true
 	return out, nil
 }

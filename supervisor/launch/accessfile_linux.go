@@ -9,9 +9,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"postern/policy/access"
 	"postern/refusal"
 	"postern/supervisor/api"
 	"postern/supervisor/order"
+	"postern/supervisor/owned"
 )
 
 // The files beside the access policy.
@@ -24,21 +26,18 @@ const (
 // lockBeside takes the lock that whoever changes the file by program takes. It lies
 // beside the file, because the file itself is another one after each change.
 func lockBeside(path string) (unlock func(), err error) {
-	dir, err := openPlain(filepath.Dir(path), unix.O_DIRECTORY)
+	dir, err := owned.Dir(filepath.Dir(path))
 	if err != nil {
 		return nil, fmt.Errorf("the directory of the access file: %w", err)
 	}
 	defer dir.Close()
-	if err := checkOwned(dir, 0o022); err != nil {
-		return nil, err
-	}
 	name := filepath.Base(path) + lockSuffix
 	fd, err := unix.Openat(int(dir.Fd()), name, unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_CLOEXEC|unix.O_NONBLOCK, 0o600)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: path + lockSuffix, Err: err}
 	}
 	f := os.NewFile(uintptr(fd), path+lockSuffix)
-	if err := checkOwned(f, 0o022); err != nil {
+	if err := owned.Check(f, owned.OthersWrite); err != nil {
 		f.Close()
 		return nil, err
 	}
@@ -59,7 +58,7 @@ func lockBeside(path string) (unlock func(), err error) {
 // synced, renamed, and the directory synced. One that was changed meanwhile by somebody
 // without the lock is not overwritten. Owner and mode stay what they were.
 func replaceFile(path string, doc []byte, was order.Access) error {
-	dir, err := openPlain(filepath.Dir(path), unix.O_DIRECTORY)
+	dir, err := owned.Open(filepath.Dir(path), unix.O_DIRECTORY)
 	if err != nil {
 		return err
 	}
@@ -100,3 +99,33 @@ func replaceFile(path string, doc []byte, was order.Access) error {
 	}
 	return dir.Sync()
 }
+
+// checkAccess tells the mistakes of the access policy. They deny whom they are about and
+// keep nothing from starting; but whoever asks for every mistake asks for these too.
+func (c Config) checkAccess() (out []error) {
+	if c.Access == "" {
+		return nil
+	}
+	a := readAccess(c.Access, time.Now())
+	if a.Error != "" {
+		return []error{errors.New(a.Error)}
+	}
+	if !a.Present {
+		return nil
+	}
+	_, mistakes := access.Parse(a.Document)
+	for _, m := range mistakes {
+		if !m.Warn {
+			out = append(out, AccessMistake{a.Path, m})
+		}
+	}
+	return out
+}
+
+// AccessMistake is a mistake of the access policy in the file that has it.
+type AccessMistake struct {
+	File string
+	access.Mistake
+}
+
+func (m AccessMistake) Error() string { return m.File + ":" + m.String() }

@@ -33,36 +33,52 @@ func version() string {
 	return "unknown"
 }
 
-// changing runs a rule on the present facts and commits what it returns. One change at
-// a time, so no rule ever decides on facts that are not the newest.
+// changing is narrowing for a change that takes nothing away.
 func (s *Supervisor) changing(r request, rule func(f Facts) (Facts, *api.Refusal)) *api.Refusal {
+	_, refused := s.narrowing(r, rule)
+	return refused
+}
+
+// narrowing runs a rule on the present facts and commits what it returns, and tells
+// which calls that cut. One change at a time, so no rule ever decides on facts that are
+// not the newest.
+func (s *Supervisor) narrowing(r request, rule func(f Facts) (Facts, *api.Refusal)) (api.Cut, *api.Refusal) {
+	out := api.Cut{Stands: []api.OpenCall{}}
 	s.change.Lock()
 	defer s.change.Unlock()
 	f, _ := s.now()
 	if r.At != 0 && r.At != f.Version {
-		return api.Refuse(refusal.StaleSelector, "You read version %d, it is %d now.", r.At, f.Version)
+		return out, api.Refuse(refusal.StaleSelector, "You read version %d, it is %d now.", r.At, f.Version)
+	}
+	if refused := f.frozen(r); refused != nil {
+		return out, refused
 	}
 	g, refused := rule(f)
-	if refused != nil || r.DryRun || g.Version == f.Version {
-		return refused
+	if refused != nil || g.Version == f.Version {
+		return out, refused
+	}
+	raw, refused := s.encoded(g, r.Action)
+	if refused != nil || r.DryRun {
+		return out, refused
 	}
 	target, before, after := changed(f, g)
 	line := record(r, target, before, after, g.Version)
 	if err := s.audit.Write(line); err != nil {
-		return api.Refuse(refusal.StoreUnavailable, "The change could not be recorded and was not made: %v.", err)
+		return out, api.Refuse(refusal.StoreUnavailable, "The change could not be recorded and was not made: %v.", err)
 	}
-	if err := s.commit(r.ctx, g, true); err != nil {
+	cut, err := s.commit(r.ctx, g, raw, true)
+	if err != nil {
 		line.Failed = err.Error()
 		if again := s.audit.Write(line); again != nil {
 			s.cfg.Log.Error("a failed change stands in the audit as made", keyError, again, keyAction, r.Action)
 		}
-		return refusedAs(err, refusal.StoreUnavailable)
+		return out, refusedAs(err, refusal.StoreUnavailable)
 	}
 	s.cfg.Log.Info("root facts changed", keyAction, r.Action, keyFacts, g.Version)
 	if _, l := s.now(); r.then != nil && l != nil {
 		r.then(l)
 	}
-	return nil
+	return cut, nil
 }
 
 // params decodes strictly or refuses.
@@ -93,11 +109,11 @@ func (s *Supervisor) accountDelete(r request) (any, *api.Refusal) {
 		return nil, refused
 	}
 	var a order.Account
-	refused = s.changing(r, func(f Facts) (g Facts, refused *api.Refusal) {
+	cut, refused := s.narrowing(r, func(f Facts) (g Facts, refused *api.Refusal) {
 		g, a, refused = f.deleteAccount(p.Selector)
 		return g, refused
 	})
-	return accountResult(a), refused
+	return api.AccountEndResult{AccountResult: accountResult(a), Cut: cut}, refused
 }
 
 func accountResult(a order.Account) api.AccountResult {
@@ -123,6 +139,9 @@ func (s *Supervisor) projectAdd(r request) (any, *api.Refusal) {
 	}
 	refused = s.changing(r, func(f Facts) (Facts, *api.Refusal) {
 		g, project, owner, refused := f.addProject(p, time.Now())
+		if refused == nil {
+			refused = f.checkDoors(s.doors)
+		}
 		if refused != nil {
 			return f, refused
 		}
@@ -190,14 +209,14 @@ func (s *Supervisor) projectSet(r request) (any, *api.Refusal) {
 		return nil, refused
 	}
 	var made Project
-	refused = s.changing(r, func(f Facts) (g Facts, refused *api.Refusal) {
+	cut, refused := s.narrowing(r, func(f Facts) (g Facts, refused *api.Refusal) {
 		g, made, refused = f.setProject(p)
 		return g, refused
 	})
 	if refused == nil && !r.DryRun {
 		s.endOutdated(made)
 	}
-	return projectResult(made, nil), refused
+	return api.ProjectSetResult{ProjectResult: projectResult(made, nil), Cut: cut}, refused
 }
 
 // endOutdated ends what runs with other names open than the project has now. The
@@ -211,7 +230,7 @@ func (s *Supervisor) endOutdated(p Project) {
 
 func projectResult(p Project, warnings []string) api.ProjectResult {
 	return api.ProjectResult{Project: string(p.ID), Label: p.Label, Owner: string(p.Owner), Workspace: p.Workspace, PersonBind: p.PersonBind,
-		ExecutionProfile: p.ExecutionProfile, OpenNames: p.OpenNames, Warnings: warnings}
+		ExecutionProfile: p.ExecutionProfile, RecordArguments: p.RecordArguments, OpenNames: p.OpenNames, Warnings: warnings}
 }
 
 // serverPut registers a server or gives one a new revision. The copy is made before
@@ -239,43 +258,54 @@ func (s *Supervisor) serverPut(r request) (any, *api.Refusal) {
 			return nil, api.Refuse(refusal.RegistrationWrong, "The directories of tasks lie in %q: %v.", s.work.Name(), err)
 		}
 	}
-	warnings, refused := s.ingestFor(r, p, &v)
+	warnings, letGo, refused := s.ingestFor(r, p, &v)
 	if refused != nil {
 		return nil, refused
 	}
+	// What is registered is named by the facts from then on; what is not goes again.
+	defer letGo()
 	var made Server
-	refused = s.changing(r, func(f Facts) (g Facts, refused *api.Refusal) {
+	cut, refused := s.narrowing(r, func(f Facts) (g Facts, refused *api.Refusal) {
 		if id == "" {
 			g, made, refused = f.addServer(p.Label, v, time.Now())
+		} else if i, missing := f.findServer(string(id)); missing != nil {
+			refused = missing
+		} else {
+			g, made, refused = f.updateServer(i, v, time.Now())
+		}
+		if refused != nil || r.DryRun {
 			return g, refused
 		}
-		i, refused := f.findServer(string(id))
-		if refused != nil {
-			return f, refused
+		if err := s.keepForms(Facts{Servers: []Server{made}}, s.settings().profiles); err != nil {
+			return g, api.Refuse(refusal.StoreUnavailable, "%v.", err)
 		}
-		g, made, refused = f.updateServer(i, v, time.Now())
-		return g, refused
+		return g, nil
 	})
 	if refused != nil {
 		return nil, refused
 	}
-	return serverResult(made, warnings), nil
+	if r.Action == api.ServerAdd { // nothing could have called it
+		return serverResult(made, warnings), nil
+	}
+	return api.ServerChangeResult{ServerResult: serverResult(made, warnings), Cut: cut}, nil
 }
 
-func (s *Supervisor) ingestFor(r request, p api.ServerParams, v *Revision) (warnings []string, refused *api.Refusal) {
+// ingestFor copies what v is made of, and holds it until letGo is called.
+func (s *Supervisor) ingestFor(r request, p api.ServerParams, v *Revision) (warnings []string, letGo func(), refused *api.Refusal) {
 	profile, _ := s.profile(p.Profile)
 	runs := func(program string) bool {
 		return executable(profile, program) || profile.PackageExec && spec.Inside(program, spec.PackageDir)
 	}
 	if p.Package == "" {
-		return checkProgram(nil, v, runs)
+		warnings, refused = checkProgram(nil, v, runs)
+		return warnings, s.packages.wake, refused
 	}
 	r.event(api.Progress{Text: fmt.Sprintf("copying %q", p.Package)})
-	v.Package, refused = ingest(s.store, p.Package, !r.DryRun, func(tree *os.File) (refused *api.Refusal) {
+	v.Package, letGo, refused = s.packages.ingest(p.Package, !r.DryRun, func(path string) bool { return executable(profile, path) }, func(tree *os.File) (refused *api.Refusal) {
 		warnings, refused = checkProgram(tree, v, runs)
 		return refused
 	})
-	return warnings, refused
+	return warnings, letGo, refused
 }
 
 func (s *Supervisor) serverDelete(r request) (any, *api.Refusal) {
@@ -284,26 +314,36 @@ func (s *Supervisor) serverDelete(r request) (any, *api.Refusal) {
 		return nil, refused
 	}
 	var made Server
-	refused = s.changing(r, func(f Facts) (g Facts, refused *api.Refusal) {
+	cut, refused := s.narrowing(r, func(f Facts) (g Facts, refused *api.Refusal) {
 		g, made, refused = f.deleteServer(p.Selector)
 		return g, refused
 	})
+	s.packages.wake()
 	if refused != nil {
 		return nil, refused
 	}
-	return serverResult(made, nil), nil
+	if !r.DryRun {
+		s.endHolders()
+	}
+	return api.ServerChangeResult{ServerResult: serverResult(made, nil), Cut: cut}, nil
 }
 
 func (s *Supervisor) serverList(r request) (any, *api.Refusal) {
-	if _, refused := params[struct{}](r); refused != nil {
+	p, refused := params[api.PageParams](r)
+	if refused != nil {
 		return nil, refused
 	}
 	f, _ := s.now()
-	out := api.ServerListResult{Servers: []api.ServerResult{}}
+	var rows []api.ServerResult
 	for _, server := range f.Servers {
 		if !server.Deleted {
-			out.Servers = append(out.Servers, serverResult(server, nil))
+			rows = append(rows, serverResult(server, nil))
 		}
+	}
+	var out api.ServerListResult
+	var err error
+	if out.Servers, out.Next, err = api.Paged(rows, p.After, func(r api.ServerResult) string { return r.Server }); err != nil {
+		return nil, api.Refuse(refusal.Internal, "%v.", err)
 	}
 	return out, nil
 }
@@ -323,6 +363,6 @@ func (s *Supervisor) serverShow(r request) (any, *api.Refusal) {
 
 func serverResult(s Server, warnings []string) api.ServerResult {
 	v := s.Current()
-	return api.ServerResult{Server: string(s.ID), Label: s.Label, Revision: string(v.ID), Digest: v.Digest, Profile: v.Profile, Scope: v.Scope, Credential: v.Credential,
-		Classes: v.Classes, Tiers: v.Tiers, Command: v.Command, Package: v.Package, Recorded: v.Recorded, Deleted: s.Deleted, Warnings: warnings}
+	return api.ServerResult{Server: string(s.ID), Label: s.Label, Revision: string(v.ID), Digest: v.Digest, Profile: v.Profile, Scope: v.Scope, Credential: v.Credential, CredentialEnv: v.CredentialEnv, CredentialFD: v.CredentialFD,
+		Classes: v.Classes, Tiers: v.Tiers, SecretFields: v.SecretFields, Command: v.Command, Package: v.Package, Recorded: v.Recorded, Deleted: s.Deleted, Warnings: warnings}
 }

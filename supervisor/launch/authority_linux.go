@@ -29,9 +29,15 @@ type authority struct {
 
 	mu    sync.Mutex
 	acked uint64
+	cut   order.FactsAck // the last one, with the calls that the change cut
 	ready bool
-	news  chan struct{} // closed and replaced when acked or ready changes
-	why   string        // posternd ended it
+	reads uint64     // how often it said that it still reads its store
+	pong  order.Pong // the last sign of life
+	// drained is what it said when nothing was left; nil until then.
+	drained *order.Drained
+	news    chan struct{} // closed and replaced when acked or ready changes
+	why     string        // posternd ended it
+	how     string        // how the process ended, once done is closed
 }
 
 // spawner starts children from one thread that never ends and that has given away
@@ -127,7 +133,15 @@ func startAuthority(s *spawner, program *os.File, uid, gid uint32, stateDir, run
 	}
 	a := &authority{proc: p, wire: pair[0], done: make(chan struct{}), news: make(chan struct{})}
 	go func() { copyLines(lines, out); out.Close() }()
-	go func() { p.Wait(); close(a.done) }()
+	go func() {
+		state, err := p.Wait()
+		a.mu.Lock()
+		if a.how = "it ended: " + state.String(); err != nil {
+			a.how = err.Error()
+		}
+		a.mu.Unlock()
+		close(a.done)
+	}()
 	return a, nil
 }
 
@@ -163,7 +177,9 @@ func copyLines(to io.Writer, from io.Reader) {
 
 // send gives one message and copies of the files; the files stay the caller's. It
 // waits at most sendWait for room, then ends the authority: one that does not read its
-// orders cannot be trusted to have taken the facts.
+// orders cannot be trusted to have taken the facts. One that is not ready decides
+// nothing yet; it reads its store, which takes longer the more is granted, while the
+// sockets of all projects wait for it.
 func (a *authority) send(m order.Down, files ...*os.File) error {
 	a.sending.Lock()
 	defer a.sending.Unlock()
@@ -183,7 +199,16 @@ func (a *authority) sendLocked(m order.Down, files ...*os.File) error {
 		}
 		rights = unix.UnixRights(fds...)
 	}
-	end := time.Now().Add(sendWait)
+	patience := func() (wait time.Duration, reads uint64) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if !a.ready {
+			return readyWait, a.reads
+		}
+		return sendWait, a.reads
+	}
+	wait, reads := patience()
+	end := time.Now().Add(wait)
 	for {
 		err := unix.Sendmsg(a.wire, raw, rights, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 		runtime.KeepAlive(files)
@@ -195,6 +220,10 @@ func (a *authority) sendLocked(m order.Down, files ...*os.File) error {
 			fds := []unix.PollFd{{Fd: int32(a.wire), Events: unix.POLLOUT}}
 			unix.Poll(fds, int(time.Until(end).Milliseconds())+1)
 		case errors.Is(err, unix.EAGAIN):
+			if more, now := patience(); now != reads {
+				reads, end = now, time.Now().Add(more) // it reads its store, and messages after that
+				continue
+			}
 			a.kill("it did not read its messages")
 			return errAuthorityGone
 		default:
@@ -206,12 +235,8 @@ func (a *authority) sendLocked(m order.Down, files ...*os.File) error {
 // errAuthorityGone is returned when the authority of this life cannot be reached.
 var errAuthorityGone = errors.New("the authority is gone")
 
-// sendFacts pushes the facts as a sealed memfd, under the number of the push.
-func (a *authority) sendFacts(r order.Root, n uint64) error {
-	raw, err := order.EncodeRoot(r)
-	if err != nil {
-		return err
-	}
+// sendFacts pushes the encoded facts as a sealed memfd, under the number of the push.
+func (a *authority) sendFacts(raw []byte, n uint64) error {
 	f, err := sealed("postern-facts", raw)
 	if err != nil {
 		return err
@@ -287,6 +312,22 @@ func (a *authority) until(ctx context.Context, wait time.Duration, holds func(*a
 			return false
 		case <-ctx.Done():
 			return false
+		}
+	}
+}
+
+// becomesReady waits until the authority serves. Each sign that it still reads its store
+// begins the wait anew, as a large one takes longer than any wait would be.
+func (a *authority) becomesReady(ctx context.Context, wait time.Duration) bool {
+	for {
+		a.mu.Lock()
+		reads := a.reads
+		a.mu.Unlock()
+		if !a.until(ctx, wait, func(a *authority) bool { return a.ready || a.reads != reads }) {
+			return false
+		}
+		if a.isReady() {
+			return true
 		}
 	}
 }

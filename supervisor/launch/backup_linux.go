@@ -14,6 +14,7 @@ import (
 	"postern/refusal"
 	"postern/supervisor/api"
 	"postern/supervisor/audit"
+	"postern/supervisor/owned"
 )
 
 // restoring is the name of a file in the root directory: while it is there a restore
@@ -41,7 +42,7 @@ func (s *Supervisor) recordRestore() error {
 	}
 	f := os.NewFile(uintptr(fd), filepath.Join(s.file.path, restored))
 	defer f.Close()
-	if err := checkOwned(f, 0o077); err != nil {
+	if err := owned.Check(f, owned.OthersAny); err != nil {
 		return err
 	}
 	what, err := io.ReadAll(io.LimitReader(f, maxRestored))

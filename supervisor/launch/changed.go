@@ -2,8 +2,12 @@ package launch
 
 import (
 	"fmt"
+	"reflect"
+	"slices"
 
+	"postern/ids"
 	"postern/supervisor/audit"
+	"postern/supervisor/order"
 )
 
 // record is the audit record of one request of root.
@@ -16,41 +20,63 @@ func record(r request, target, before, after string, version uint64) audit.Recor
 // about, before and after. It holds no command, which may have a secret in it; the
 // digest tells which it was.
 func changed(f, g Facts) (target, before, after string) {
-	for i, n := range g.Accounts {
-		text := func(a Facts) string {
-			if i >= len(a.Accounts) {
-				return "none"
-			}
-			x := a.Accounts[i]
-			return fmt.Sprintf("name %q, uids %v, deleted %v", x.Name, x.UIDs, x.Deleted)
+	target, before, after = firstChanged(f.Accounts, g.Accounts, func(x order.Account) (string, string) {
+		return string(x.ID), fmt.Sprintf("name %q, uids %v, deleted %v", x.Name, x.UIDs, x.Deleted)
+	})
+	if target != "" {
+		return target, before, after
+	}
+	target, before, after = firstChanged(f.Projects, g.Projects, func(x Project) (string, string) {
+		return string(x.ID), fmt.Sprintf("label %q, owner %s, workspace %q, moved %d, person_bind %v, execution profile %s, record_arguments %v, open names %q, deleted %v", x.Label, x.Owner, x.Workspace, x.Moved, x.PersonBind, x.ExecutionProfile, x.RecordArguments, x.OpenNames, x.Deleted)
+	})
+	if target != "" {
+		return target, before, after
+	}
+	target, before, after = firstChanged(f.Servers, g.Servers, func(x Server) (string, string) {
+		v := x.Current()
+		return string(x.ID), fmt.Sprintf("label %q, revision %s, digest %s, profile %s, scope %s, credential %s by %s, deleted %v", x.Label, v.ID, v.Digest, v.Profile, v.Scope, v.Credential, v.delivery(), x.Deleted)
+	})
+	if target != "" {
+		return target, before, after
+	}
+	if target, before, after = changedCredential(f, g); target != "" {
+		return target, before, after
+	}
+	return changedMode(f, g)
+}
+
+// firstChanged finds the first row whose text is another one, or that is new: rows are
+// added at the end and never removed. A row that is as it was costs no text, for there
+// may be tens of thousands.
+func firstChanged[T any](f, g []T, says func(T) (id, text string)) (target, before, after string) {
+	for i, n := range g {
+		if i < len(f) && reflect.DeepEqual(n, f[i]) {
+			continue
 		}
-		if b, a := text(f), text(g); b != a {
-			return string(n.ID), b, a
+		before = "none"
+		if i < len(f) {
+			_, before = says(f[i])
+		}
+		if target, after = says(n); after != before {
+			return target, before, after
 		}
 	}
-	for i, n := range g.Projects {
-		text := func(a Facts) string {
-			if i >= len(a.Projects) {
-				return "none"
-			}
-			x := a.Projects[i]
-			return fmt.Sprintf("label %q, owner %s, workspace %q, person_bind %v, execution profile %s, open names %q, deleted %v", x.Label, x.Owner, x.Workspace, x.PersonBind, x.ExecutionProfile, x.OpenNames, x.Deleted)
+	return "", "", ""
+}
+
+// changedCredential is the same for a credential, which may also be gone.
+func changedCredential(f, g Facts) (target, before, after string) {
+	text := func(a Facts, id ids.Credential) string {
+		i := slices.IndexFunc(a.Credentials, func(c Credential) bool { return c.ID == id })
+		if i < 0 {
+			return "none"
 		}
-		if b, a := text(f), text(g); b != a {
-			return string(n.ID), b, a
-		}
+		x := a.Credentials[i]
+		return fmt.Sprintf("label %q, project %s, server %s, source %q, generation %d", x.Label, x.Project, x.Server, x.source(), x.Generation)
 	}
-	for i, n := range g.Servers {
-		text := func(a Facts) string {
-			if i >= len(a.Servers) {
-				return "none"
-			}
-			x := a.Servers[i]
-			v := x.Current()
-			return fmt.Sprintf("label %q, revision %s, digest %s, profile %s, scope %s, credential %s, deleted %v", x.Label, v.ID, v.Digest, v.Profile, v.Scope, v.Credential, x.Deleted)
-		}
-		if b, a := text(f), text(g); b != a {
-			return string(n.ID), b, a
+	for _, c := range slices.Concat(f.Credentials, g.Credentials) {
+		if b, a := text(f, c.ID), text(g, c.ID); b != a {
+			return string(c.ID), b, a
 		}
 	}
 	return "", "", ""

@@ -43,6 +43,12 @@ type Facts struct {
 	Accounts []order.Account `json:"accounts"`
 	Projects []Project       `json:"projects"`
 	Servers  []Server        `json:"servers"`
+
+	Credentials []Credential `json:"credentials,omitempty"`
+
+	// ReadOnly is since when nothing is changed, milliseconds since the epoch; 0: changes
+	// are made.
+	ReadOnly int64 `json:"read_only_since,omitzero"`
 }
 
 // Project adds to the authority's view which directory it is.
@@ -72,9 +78,12 @@ type Revision struct {
 	Package       string              `json:"package,omitempty"` // digest of the ingested copy
 	Scope         string              `json:"scope"`
 	Credential    string              `json:"credential"`
+	CredentialEnv string              `json:"credential_env,omitempty"` // the variable it is handed over as
+	CredentialFD  int                 `json:"credential_fd,omitzero"`   // or the descriptor
 	Classes       map[string][]string `json:"classes,omitempty"`
 	Tiers         map[string]string   `json:"tiers,omitempty"`
-	Recorded      []string            `json:"recorded,omitempty"` // system files, not pinned
+	SecretFields  []string            `json:"secret_fields,omitempty"` // of arguments, which no record shows
+	Recorded      []string            `json:"recorded,omitempty"`      // system files, not pinned
 }
 
 // Current returns the newest revision.
@@ -108,6 +117,7 @@ func (f Facts) next() Facts {
 	f.Accounts = slices.Clone(f.Accounts)
 	f.Projects = slices.Clone(f.Projects)
 	f.Servers = slices.Clone(f.Servers)
+	f.Credentials = slices.Clone(f.Credentials)
 	return f
 }
 
@@ -150,6 +160,9 @@ func decodeFacts(raw []byte) (Facts, error) {
 			return Facts{}, fmt.Errorf("server %s has no revision", s.ID)
 		}
 	}
+	if err := f.checkCredentials(); err != nil {
+		return Facts{}, err
+	}
 	return f, nil
 }
 
@@ -183,6 +196,11 @@ func (f Facts) accountOf(uid uint32) (order.Account, bool) {
 func (f Facts) findAccount(sel string) (int, *api.Refusal) {
 	return find("account", f.Accounts, sel, refusal.NotFound, refusal.AccountDeleted,
 		func(a order.Account) (string, string, bool) { return string(a.ID), a.Name, a.Deleted })
+}
+
+// projectAt is where a project stands in the list, deleted or not; -1 is nowhere.
+func (f Facts) projectAt(id ids.Project) int {
+	return slices.IndexFunc(f.Projects, func(p Project) bool { return p.ID == id })
 }
 
 func (f Facts) findProject(sel string) (int, *api.Refusal) {
@@ -220,7 +238,7 @@ func find[T any](what string, all []T, sel string, unknown, deleted refusal.Code
 // root is the authority's view. A deleted account has no uid any more: whoever gets
 // one of them next opens nothing of the former's.
 func (f Facts) root(hosts []order.Host, uids order.Range, profiles map[string]spec.Profile) order.Root {
-	r := order.Root{Version: f.Version, Instance: f.Instance, Hosts: hosts, UIDs: uids}
+	r := order.Root{Version: f.Version, Instance: f.Instance, Hosts: hosts, UIDs: uids, ReadOnly: f.ReadOnly}
 	for _, a := range f.Accounts {
 		if a.Deleted {
 			a.UIDs = nil
@@ -245,6 +263,9 @@ func (f Facts) root(hosts []order.Host, uids order.Range, profiles map[string]sp
 		}
 		r.Servers = append(r.Servers, out)
 	}
+	for _, c := range f.Credentials {
+		r.Credentials = append(r.Credentials, c.Credential)
+	}
 	for _, h := range hosts {
 		r.Warnings = append(r.Warnings, f.unknownOf(h)...)
 	}
@@ -256,9 +277,10 @@ func view(v Revision, p spec.Profile) order.Revision {
 	if p.MCP.CallTime > 0 {
 		limit = p.MCP.CallTime
 	}
-	return order.Revision{ID: v.ID, Digest: v.Digest, Profile: v.Profile, Fork: p.Fork, Credential: v.Credential, Scope: v.Scope, Writes: p.Workspace && !p.WorkspaceReadOnly, Classes: v.Classes, Tiers: v.Tiers,
+	return order.Revision{ID: v.ID, Digest: v.Digest, Profile: v.Profile, Fork: p.Fork, Credential: v.Credential, Scope: v.Scope, Writes: p.Workspace && !p.WorkspaceReadOnly, Classes: v.Classes, Tiers: v.Tiers, SecretFields: v.SecretFields,
 		Created: v.Created, CallMs: limit.Milliseconds(), StartMs: p.StartTimeout.Milliseconds(), IdleMs: p.Idle.Milliseconds(), StopMs: p.StopGrace.Milliseconds(),
-		CallMostMs: p.MCP.CallMost.Milliseconds(), Calls: p.MCP.Calls, Line: p.MCP.Line, Depth: p.MCP.Depth, Blocks: p.MCP.Blocks, Stderr: p.MCP.Stderr, Pages: p.MCP.Pages, Queue: p.MCP.Queue, PerSession: p.MCP.SessionCalls}
+		CallMostMs: p.MCP.CallMost.Milliseconds(), Calls: p.MCP.Calls, Line: p.MCP.Line, Depth: p.MCP.Depth, Blocks: p.MCP.Blocks, Stderr: p.MCP.Stderr, Pages: p.MCP.Pages, Queue: p.MCP.Queue, PerSession: p.MCP.SessionCalls,
+		Items: p.MCP.Items, Definition: p.MCP.Definition, Listing: p.MCP.Definitions, LineWaitMs: p.MCP.LineWait.Milliseconds()}
 }
 
 func (f Facts) unknownOf(h order.Host) (out []string) {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"syscall"
@@ -123,13 +124,14 @@ func TestRevisions_C096_EachChangeOfWhatRunsMakesOne(t *testing.T) {
 		t.Error("an update without a change made a revision")
 	}
 	for name, change := range map[string]func(*Revision){
-		"command":    func(v *Revision) { v.Command = []string{"/usr/bin/node", "y"} },
-		"profile":    func(v *Revision) { v.ProfileDigest = "e" },
-		"package":    func(v *Revision) { v.Package = "p" },
-		"scope":      func(v *Revision) { v.Scope = "task" },
-		"credential": func(v *Revision) { v.Credential = "required" },
-		"classes":    func(v *Revision) { v.Classes = map[string][]string{"a": {"mcp.read"}} },
-		"tiers":      func(v *Revision) { v.Tiers = map[string]string{"a": "observe"} },
+		"command":       func(v *Revision) { v.Command = []string{"/usr/bin/node", "y"} },
+		"profile":       func(v *Revision) { v.ProfileDigest = "e" },
+		"package":       func(v *Revision) { v.Package = "p" },
+		"scope":         func(v *Revision) { v.Scope = "task" },
+		"credential":    func(v *Revision) { v.Credential = "required" },
+		"classes":       func(v *Revision) { v.Classes = map[string][]string{"a": {"mcp.read"}} },
+		"tiers":         func(v *Revision) { v.Tiers = map[string]string{"a": "observe"} },
+		"secret fields": func(v *Revision) { v.SecretFields = []string{"pin"} },
 	} {
 		v := base
 		change(&v)
@@ -423,5 +425,20 @@ func TestCheck_EveryMistakeAtOnce(t *testing.T) {
 	}
 	if errs := uidsInUse(order.Range{First: 0, Count: 1}); len(errs) == 0 {
 		t.Error("a range with root's uid touches nobody")
+	}
+}
+
+// Whatever a profile can set of MCP is told to the authority.
+func TestEachBoundOfAProfileIsTold(t *testing.T) {
+	var p spec.Profile
+	without := view(Revision{}, p)
+	mcp := reflect.ValueOf(&p.MCP).Elem()
+	for i := range mcp.NumField() {
+		was := p.MCP
+		mcp.Field(i).SetInt(1_000_000_007)
+		if reflect.DeepEqual(view(Revision{}, p), without) {
+			t.Errorf("mcp.%s is told to nobody", mcp.Type().Field(i).Name)
+		}
+		p.MCP = was
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"postern/supervisor/owned"
 )
 
 // maxFacts bounds facts.json.
@@ -32,11 +34,11 @@ func openRootDir(path string) (*factsFile, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, err
 	}
-	dir, err := openPlain(path, unix.O_DIRECTORY)
+	dir, err := owned.Open(path, unix.O_DIRECTORY)
 	if err != nil {
 		return nil, err
 	}
-	if err := checkOwned(dir, 0o077); err != nil {
+	if err := owned.Check(dir, owned.OthersAny); err != nil {
 		dir.Close()
 		return nil, err
 	}
@@ -61,12 +63,12 @@ func (f *factsFile) load(now time.Time) (Facts, error) {
 
 // peek reads without a lock and without making anything.
 func (f *factsFile) peek() (Facts, error) {
-	dir, err := openPlain(f.path, unix.O_DIRECTORY)
+	dir, err := owned.Open(f.path, unix.O_DIRECTORY)
 	if err != nil {
 		return Facts{}, err
 	}
 	defer dir.Close()
-	if err := checkOwned(dir, 0o077); err != nil {
+	if err := owned.Check(dir, owned.OthersAny); err != nil {
 		return Facts{}, err
 	}
 	return (&factsFile{path: f.path, dir: dir}).read()
@@ -82,7 +84,7 @@ func (f *factsFile) read() (Facts, error) {
 	}
 	file := os.NewFile(uintptr(fd), filepath.Join(f.path, factsName))
 	defer file.Close()
-	if err := checkOwned(file, 0o077); err != nil {
+	if err := owned.Check(file, owned.OthersAny); err != nil {
 		return Facts{}, err
 	}
 	raw, err := io.ReadAll(io.LimitReader(file, maxFacts+1))
@@ -130,49 +132,6 @@ func (f *factsFile) save(facts Facts) error {
 	}
 	return f.dir.Sync()
 }
-
-// openPlain opens path without following a link at its end.
-func openPlain(path string, flags int) (*os.File, error) {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC|unix.O_NONBLOCK|flags, 0)
-	if err != nil {
-		return nil, notOpened(path, err)
-	}
-	return os.NewFile(uintptr(fd), path), nil
-}
-
-// notOpened says in a person's words what O_NOFOLLOW answers to a link.
-func notOpened(path string, err error) error {
-	if errors.Is(err, unix.ELOOP) {
-		return fmt.Errorf("%q is a symbolic link, which is not followed: put the file itself there: %w", path, err)
-	}
-	return &os.PathError{Op: "open", Path: path, Err: err}
-}
-
-// checkOwned refuses a file or directory of root's that is not root's alone: refused
-// with path and mode, never repaired, because a repair would hide who changed it.
-func checkOwned(f *os.File, forbidden uint32) error { return checkOwnedBy(f, 0, forbidden) }
-
-func checkOwnedBy(f *os.File, uid, forbidden uint32) error {
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return os.NewSyscallError("fstat", err)
-	}
-	kind := st.Mode & unix.S_IFMT
-	switch {
-	case kind != unix.S_IFREG && kind != unix.S_IFDIR:
-		return fmt.Errorf("%q is neither a file nor a directory (mode %o): %w", f.Name(), st.Mode, errOwned)
-	case st.Uid != uid:
-		return fmt.Errorf("%q belongs to uid %d, not %d (mode %04o): %w", f.Name(), st.Uid, uid, st.Mode&0o7777, errOwned)
-	case st.Mode&forbidden != 0:
-		return fmt.Errorf("%q has mode %04o, at most %04o is accepted: %w", f.Name(), st.Mode&0o7777, 0o777&^forbidden, errOwned)
-	case kind == unix.S_IFREG && st.Nlink != 1:
-		return fmt.Errorf("%q has %d names, one is accepted: %w", f.Name(), st.Nlink, errOwned)
-	}
-	return nil
-}
-
-// errOwned is what checkOwned refuses with; posternd ends with the configuration status.
-var errOwned = errors.New("owner or mode is not acceptable")
 
 func lockFile(f *os.File) error {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {

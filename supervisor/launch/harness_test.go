@@ -398,6 +398,7 @@ func relay() {
 	ack := true
 	var mu sync.Mutex
 	var client *net.UnixConn
+	send(order.Opening{})
 	send(order.Ready{})
 	buf, oob := make([]byte, order.MaxMessage), make([]byte, 256)
 	for {
@@ -431,6 +432,12 @@ func relay() {
 			mu.Lock()
 			if ack {
 				send(order.FactsAck{Version: m.Version})
+			}
+			mu.Unlock()
+		case order.Ping:
+			mu.Lock()
+			if ack {
+				send(order.Pong{N: m.N, Sessions: 2, Calls: 1})
 			}
 			mu.Unlock()
 		case order.Control:

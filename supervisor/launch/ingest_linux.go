@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"bufio"
 	"bytes"
 	"crypto/rand"
 	"crypto/sha256"
@@ -8,7 +9,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"os"
 	"path"
@@ -21,6 +21,7 @@ import (
 	"postern/jail/spec"
 	"postern/refusal"
 	"postern/supervisor/api"
+	"postern/supervisor/owned"
 )
 
 // Bounds of one package.
@@ -30,32 +31,30 @@ const (
 	maxPackageDepth = 64
 )
 
-const (
-	packageDir = "pkg"
-	halfPrefix = ".new-"
-)
+const packageDir = "pkg"
 
-// ingest copies the tree at source into the store and returns the digest of the copy.
-// Nothing else of the source is ever used: what changes there later changes nothing.
+// ingest copies the tree at source into the store and returns the digest of the copy,
+// which is held until letGo is called. Nothing else of the source is ever used: what
+// changes there later changes nothing.
 //
 // The tree may hold directories, regular files without set-id bits, and links that
-// stay inside. It is walked by descriptor, entry by entry, without following anything.
+// stay inside or lead to what system accepts: a virtual environment of Python's has its
+// interpreter by such a link. It is walked by descriptor, entry by entry, without
+// following anything.
 // check looks at the finished copy; the copy is kept only if it agrees and keep is set.
-func ingest(store *os.File, source string, keep bool, check func(tree *os.File) *api.Refusal) (string, *api.Refusal) {
-	refuse := func(err error) (string, *api.Refusal) {
-		return "", api.Refuse(refusal.RegistrationWrong, "package %q: %v.", source, err)
+func (p *packages) ingest(source string, keep bool, system func(path string) bool, check func(tree *os.File) *api.Refusal) (digest string, letGo func(), refused *api.Refusal) {
+	refuse := func(err error) (string, func(), *api.Refusal) {
+		return "", nil, api.Refuse(refusal.RegistrationWrong, "package %q: %v.", source, err)
 	}
 	if !spec.CleanPath(source) {
 		return refuse(errors.New("want an absolute directory in its shortest form"))
 	}
-	from, err := openPlain(source, unix.O_DIRECTORY)
+	from, err := owned.Open(source, unix.O_DIRECTORY)
 	if err != nil {
 		return refuse(err)
 	}
 	defer from.Close()
-	var b [8]byte
-	rand.Read(b[:])
-	half := halfPrefix + hex.EncodeToString(b[:])
+	store, half := p.store, halfPrefix+rand.Text()
 	if err := unix.Mkdirat(int(store.Fd()), half, 0o755); err != nil {
 		return refuse(os.NewSyscallError("mkdirat", err))
 	}
@@ -63,6 +62,7 @@ func ingest(store *os.File, source string, keep bool, check func(tree *os.File) 
 	defer func() {
 		if !done {
 			os.RemoveAll(filepath.Join(store.Name(), half))
+			unix.Unlinkat(int(store.Fd()), half+listSuffix, 0)
 		}
 	}()
 	to, err := openAt(int(store.Fd()), half, unix.O_DIRECTORY)
@@ -73,7 +73,14 @@ func ingest(store *os.File, source string, keep bool, check func(tree *os.File) 
 	if err := to.Chmod(0o755); err != nil { // whatever the umask was: the jail's uid walks it
 		return refuse(err)
 	}
-	c := copier{sum: sha256.New()}
+	listed, err := unix.Openat(int(store.Fd()), half+listSuffix, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return refuse(os.NewSyscallError("openat", err))
+	}
+	list := os.NewFile(uintptr(listed), half+listSuffix)
+	defer list.Close()
+	sum, text := sha256.New(), bufio.NewWriterSize(list, 64<<10)
+	c := copier{list: io.MultiWriter(sum, text), system: system}
 	if err := c.dir(int(from.Fd()), int(to.Fd()), "", 0); err != nil {
 		return refuse(err)
 	}
@@ -81,38 +88,42 @@ func ingest(store *os.File, source string, keep bool, check func(tree *os.File) 
 		return refuse(err)
 	}
 	if refused := check(to); refused != nil {
-		return "", refused
+		return "", nil, refused
 	}
-	digest := hex.EncodeToString(c.sum.Sum(nil))
+	digest = hex.EncodeToString(sum.Sum(nil))
 	if !keep {
-		return digest, nil
+		return digest, func() {}, nil
+	}
+	if err := text.Flush(); err != nil {
+		return refuse(err)
 	}
 	// One sync for the whole tree: a call for each of thousands of small files takes minutes.
 	if err := unix.Syncfs(int(to.Fd())); err != nil {
 		return refuse(os.NewSyscallError("syncfs", err))
 	}
-	err = unix.Renameat2(int(store.Fd()), half, int(store.Fd()), digest, unix.RENAME_NOREPLACE)
-	if err != nil && !errors.Is(err, unix.EEXIST) {
-		return refuse(os.NewSyscallError("renameat2", err))
-	}
-	done = err == nil // an equal copy that is already there stays; this one goes
-	if err := store.Sync(); err != nil {
+	if done, letGo, err = p.publish(half, digest); err != nil {
 		return refuse(err)
 	}
-	return digest, nil
+	return digest, letGo, nil
 }
 
 type copier struct {
-	sum   hash.Hash
-	files int
-	bytes int64
-	links []string
+	list   io.Writer // of everything that was copied, of which the digest is taken
+	listed int
+	files  int
+	bytes  int64
+	links  []string
+	system func(path string) bool // what of the system a link may lead to
 }
 
-// record adds one entry to the digest; NUL cannot be in a name, so entries cannot run
+// record adds one entry to the list; NUL cannot be in a name, so entries cannot run
 // into each other.
-func (c *copier) record(kind, at, what string) {
-	fmt.Fprintf(c.sum, "%s\x00%s\x00%s\x00", kind, at, what)
+func (c *copier) record(kind, at, what string) error {
+	n, err := fmt.Fprintf(c.list, "%s\x00%s\x00%s\x00", kind, at, what)
+	if c.listed += n; err == nil && c.listed > maxListBytes {
+		err = fmt.Errorf("the names of the package have more than %d bytes", maxListBytes)
+	}
+	return err
 }
 
 func (c *copier) dir(from, to int, at string, depth int) error {
@@ -159,7 +170,9 @@ func (c *copier) entry(from, to int, name, here string, depth int) error {
 	}
 	switch {
 	case st.Mode&unix.S_IFMT == unix.S_IFDIR:
-		c.record("d", here, "")
+		if err := c.record("d", here, ""); err != nil {
+			return err
+		}
 		if err := unix.Mkdirat(to, name, 0o755); err != nil {
 			return os.NewSyscallError("mkdirat", err)
 		}
@@ -207,8 +220,7 @@ func (c *copier) file(src *os.File, to int, name, here string, exec bool) error 
 		return fmt.Errorf("the package has more than %d bytes", int64(maxPackageBytes))
 	}
 	c.bytes += n
-	c.record(kind, here, hex.EncodeToString(sum.Sum(nil)))
-	return nil
+	return c.record(kind, here, hex.EncodeToString(sum.Sum(nil)))
 }
 
 func (c *copier) link(from, to int, name, here string) error {
@@ -218,10 +230,17 @@ func (c *copier) link(from, to int, name, here string) error {
 		return os.NewSyscallError("readlinkat", err)
 	}
 	target := string(buf[:n])
-	if path.IsAbs(target) || !filepath.IsLocal(path.Join(path.Dir(here), target)) {
+	if path.IsAbs(target) {
+		// In the jail it leads where the profile shows a file of root's, or nowhere.
+		if path.Clean(target) != target || !c.system(target) {
+			return fmt.Errorf("is a link to %q, which is neither in the package nor executed by the profile", target)
+		}
+	} else if !filepath.IsLocal(path.Join(path.Dir(here), target)) {
 		return fmt.Errorf("is a link to %q, which leaves the package", target)
 	}
-	c.record("l", here, target)
+	if err := c.record("l", here, target); err != nil {
+		return err
+	}
 	c.links = append(c.links, here)
 	if err := unix.Symlinkat(target, to, name); err != nil {
 		return os.NewSyscallError("symlinkat", err)
@@ -237,11 +256,40 @@ func (c *copier) checkLinks(root int) error {
 		switch {
 		case err == nil:
 			unix.Close(fd)
+		case errors.Is(err, unix.EXDEV) && systemLink(root, l, c.system) != "":
 		case !errors.Is(err, unix.ENOENT):
 			return fmt.Errorf("%q is a link that leaves the package or leads nowhere: %w", l, err)
 		}
 	}
 	return nil
+}
+
+// maxLinks is how many links are followed to one file.
+const maxLinks = 8
+
+// systemLink follows the links at a path of a tree to one that leads out of it, to what
+// system accepts; "" where there is none.
+func systemLink(root int, at string, system func(string) bool) string {
+	for range maxLinks {
+		fd, err := openat2(root, at, &unix.OpenHow{Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS})
+		if err != nil {
+			return ""
+		}
+		buf := make([]byte, unix.PathMax)
+		n, err := unix.Readlinkat(fd, "", buf)
+		unix.Close(fd)
+		target := string(buf[:max(n, 0)])
+		switch {
+		case err != nil:
+			return ""
+		case path.IsAbs(target) && system(target):
+			return target
+		case path.IsAbs(target):
+			return ""
+		}
+		at = path.Join(path.Dir(at), target)
+	}
+	return ""
 }
 
 // namesOf lists a directory in a fixed order, at most limit+1 names of it.
@@ -286,6 +334,12 @@ func checkProgram(tree *os.File, v *Revision, runs func(program string) bool) ([
 		how.Resolve |= unix.RESOLVE_BENEATH
 	}
 	fd, err := openat2(root, at, &how)
+	if root != unix.AT_FDCWD && errors.Is(err, unix.EXDEV) {
+		if target := systemLink(root, at, runs); target != "" {
+			root, at, how.Resolve = unix.AT_FDCWD, target, unix.RESOLVE_NO_MAGICLINKS
+			fd, err = openat2(root, at, &how)
+		}
+	}
 	if err != nil {
 		return refuse("The executable %q is missing: %v.", program, err)
 	}
@@ -319,7 +373,7 @@ func checkProgram(tree *os.File, v *Revision, runs func(program string) bool) ([
 		if _, err := io.Copy(sum, f); err != nil {
 			return refuse("%q: %v.", program, err)
 		}
-		v.Recorded = []string{program + " sha256:" + hex.EncodeToString(sum.Sum(nil))}
+		v.Recorded = []string{at + " sha256:" + hex.EncodeToString(sum.Sum(nil))}
 	}
 	var warnings []string
 	for _, a := range v.Command[1:] {
@@ -365,28 +419,4 @@ func checkInterpreter(line []byte, runs func(string) bool) string {
 		return fmt.Sprintf("%q is not executed by the profile", program)
 	}
 	return ""
-}
-
-// sweepPackages removes half copies of a crash and copies that no live registration
-// names. It runs before anything is launched.
-func sweepPackages(store *os.File, f Facts) error {
-	keep := map[string]bool{}
-	for _, s := range f.Servers {
-		if !s.Deleted {
-			keep[s.Current().Package] = true
-		}
-	}
-	names, err := namesOf(int(store.Fd()), maxServers*maxRevisions)
-	if err != nil {
-		return err
-	}
-	for _, n := range names {
-		if keep[n] {
-			continue
-		}
-		if err := os.RemoveAll(filepath.Join(store.Name(), n)); err != nil {
-			return err
-		}
-	}
-	return nil
 }

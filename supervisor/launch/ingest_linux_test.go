@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -38,15 +39,17 @@ func npm(t *testing.T, root string) {
 	}
 }
 
-func openStore(t *testing.T) *os.File {
+func openStore(t *testing.T) *packages {
 	t.Helper()
 	store, err := privateDir(filepath.Join(newDir(t), "root", packageDir))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { store.Close() })
-	return store
+	return openPackages(store)
 }
+
+func nothing(string) bool { return false }
 
 func agree(*os.File) *api.Refusal { return nil }
 
@@ -55,11 +58,11 @@ func TestLaunch5_TheCopyIsWhatWasDigested(t *testing.T) {
 	store, src := openStore(t), newDir(t)
 	npm(t, src)
 	os.Chown(filepath.Join(src, "package.json"), 1000, 1000)
-	digest, refused := ingest(store, src, true, agree)
+	digest, _, refused := store.ingest(src, true, nothing, agree)
 	if refused != nil {
 		t.Fatal(refused)
 	}
-	copied := filepath.Join(store.Name(), digest)
+	copied := filepath.Join(store.store.Name(), digest)
 	if raw, err := os.ReadFile(filepath.Join(copied, "node_modules/.bin/server")); err != nil || !contains(string(raw), "env node") {
 		t.Fatalf("the link in .bin: %q, %v", raw, err)
 	}
@@ -71,28 +74,28 @@ func TestLaunch5_TheCopyIsWhatWasDigested(t *testing.T) {
 		return nil
 	})
 	// The same content is the same digest; what happens to the source later changes no copy.
-	if again, refused := ingest(store, src, true, agree); refused != nil || again != digest {
+	if again, _, refused := store.ingest(src, true, nothing, agree); refused != nil || again != digest {
 		t.Fatalf("%s, %v", again, refused)
 	}
 	os.WriteFile(filepath.Join(src, "package.json"), []byte("evil"), 0o644)
 	if raw, _ := os.ReadFile(filepath.Join(copied, "package.json")); string(raw) != `{"name":"x"}` {
 		t.Fatalf("the copy follows its source: %q", raw)
 	}
-	other, refused := ingest(store, src, true, agree)
+	other, _, refused := store.ingest(src, true, nothing, agree)
 	if refused != nil || other == digest {
 		t.Fatalf("changed content has digest %s, %v", other, refused)
 	}
 	os.Chmod(filepath.Join(src, "package.json"), 0o755)
-	if x, refused := ingest(store, src, true, agree); refused != nil || x == other {
+	if x, _, refused := store.ingest(src, true, nothing, agree); refused != nil || x == other {
 		t.Fatalf("an executable bit does not count: %s, %v", x, refused)
 	}
 	// A trial run leaves nothing.
 	os.WriteFile(filepath.Join(src, "new"), nil, 0o644)
-	before, _ := os.ReadDir(store.Name())
-	if _, refused := ingest(store, src, false, agree); refused != nil {
+	before, _ := os.ReadDir(store.store.Name())
+	if _, _, refused := store.ingest(src, false, nothing, agree); refused != nil {
 		t.Fatal(refused)
 	}
-	if after, _ := os.ReadDir(store.Name()); len(after) != len(before) {
+	if after, _ := os.ReadDir(store.store.Name()); len(after) != len(before) {
 		t.Fatalf("%d entries before a trial run, %d after", len(before), len(after))
 	}
 }
@@ -124,10 +127,10 @@ func TestLaunch5_WhatDoesNotBelongInAPackageIsRefused(t *testing.T) {
 		if err := spoil(src); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		if digest, refused := ingest(store, src, true, agree); refused == nil {
+		if digest, _, refused := store.ingest(src, true, nothing, agree); refused == nil {
 			t.Errorf("%s: ingested as %s", name, digest)
 		}
-		if left, _ := os.ReadDir(store.Name()); len(left) != 0 {
+		if left, _ := os.ReadDir(store.store.Name()); len(left) != 0 {
 			t.Errorf("%s: %v stays in the store", name, left)
 		}
 	}
@@ -138,12 +141,48 @@ func TestLaunch5_WhatDoesNotBelongInAPackageIsRefused(t *testing.T) {
 	os.Symlink("missing", src+"/dangling")
 	os.Mkdir(src+"/shared", 0o755)
 	os.Chmod(src+"/shared", 0o755|os.ModeSetgid)
-	if _, refused := ingest(store, src, true, agree); refused != nil {
+	if _, _, refused := store.ingest(src, true, nothing, agree); refused != nil {
 		t.Error(refused)
 	}
 }
 
-func anything(string) bool { return true }
+// TestLaunch5_TenThousandFilesOfNpmsLayout: the copy has every file and every link, and
+// its list says so.
+func TestLaunch5_TenThousandFilesOfNpmsLayout(t *testing.T) {
+	needRoot(t)
+	store, src := openStore(t), newDir(t)
+	npm(t, src)
+	const many = 10_000
+	for i := range many {
+		dir := filepath.Join(src, "node_modules", fmt.Sprintf("@scope%d/p%d/lib", i/1000, i/10))
+		if i%10 == 0 {
+			os.MkdirAll(dir, 0o755)
+			os.Symlink(fmt.Sprintf("../@scope%d/p%d/lib/0.js", i/1000, i/10), filepath.Join(src, "node_modules/.bin", fmt.Sprint("p", i/10)))
+		}
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%d.js", i%10)), fmt.Append(nil, "module.exports = ", i), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	begun := time.Now()
+	digest, letGo, refused := store.ingest(src, true, nothing, agree)
+	if refused != nil {
+		t.Fatal(refused)
+	}
+	defer letGo()
+	t.Logf("%d files in %v", many, time.Since(begun).Round(time.Millisecond))
+	raw, err := store.read(digest, listSuffix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if listed := filesOf(raw); len(listed) != many+many/10+7 {
+		t.Errorf("%d files and links are listed", len(listed))
+	}
+	for _, at := range []string{"node_modules/.bin/p999", "node_modules/@scope9/p999/lib/0.js"} {
+		if raw, err := os.ReadFile(filepath.Join(store.store.Name(), digest, at)); err != nil || string(raw) != "module.exports = 9990" {
+			t.Errorf("%s: %q, %v", at, raw, err)
+		}
+	}
+}
 
 // TestC161_ACommandThatCannotStartSaysWhich: what is wrong is said when it is
 // registered, of the file that it is wrong with, and not at the first call.
@@ -207,7 +246,7 @@ func TestProgram_IsFoundOrRefused(t *testing.T) {
 		"/etc/passwd":                              false,
 	} {
 		v := Revision{Command: []string{program, "/package/none.js"}}
-		warnings, refused := checkProgram(tree, &v, anything)
+		warnings, refused := checkProgram(tree, &v, func(p string) bool { return p != "/bin/sh" })
 		if (refused == nil) != ok {
 			t.Errorf("%s: %v", program, refused)
 		}
@@ -217,21 +256,5 @@ func TestProgram_IsFoundOrRefused(t *testing.T) {
 		if ok && !strings.HasPrefix(program, "/package/") && (len(v.Recorded) != 1 || !strings.HasPrefix(v.Recorded[0], program+" sha256:")) {
 			t.Errorf("%s: recorded %q", program, v.Recorded)
 		}
-	}
-}
-
-func TestSweep_RemovesHalfCopiesAndWhatNobodyNames(t *testing.T) {
-	needRoot(t)
-	store := openStore(t)
-	for _, d := range []string{halfPrefix + "1", "used", "unused", "deleted"} {
-		os.MkdirAll(filepath.Join(store.Name(), d, "x"), 0o755)
-	}
-	f := newFacts(t0)
-	f.Servers = []Server{{Revisions: []Revision{{Package: "unused"}, {Package: "used"}}}, {Deleted: true, Revisions: []Revision{{Package: "deleted"}}}}
-	if err := sweepPackages(store, f); err != nil {
-		t.Fatal(err)
-	}
-	if left, _ := os.ReadDir(store.Name()); len(left) != 1 || left[0].Name() != "used" {
-		t.Fatalf("%v", left)
 	}
 }

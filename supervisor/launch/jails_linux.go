@@ -2,6 +2,7 @@ package launch
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"os/user"
@@ -39,11 +40,27 @@ type running struct {
 	proc    *jail.Process
 	life    *life
 	names   []string // protected names that it may write
+	moved   int64    // its project's Moved when its directory was opened
+	held    held     // the credential that it was handed
 	release func()   // called when nothing of it is left; may be nil
 
 	// told gets one value: whether the authority was told of the launch. Only then is it
 	// told of the end, and never before the launch: a jail may end at once.
 	told chan bool
+}
+
+// group is the parent of the jails' control groups. Where a service manager started
+// posternd and nobody named one, it is below the unit's own, or posternd does not
+// start: in a group that is not given away nothing would hold a jail to its limits.
+func (c Config) group() (string, error) {
+	if c.Cgroup != "" || !c.Unit {
+		return c.Cgroup, nil
+	}
+	parent, err := jail.UnitGroup()
+	if err != nil {
+		return "", fmt.Errorf("cgroup: %w", err)
+	}
+	return orElse(parent, defaultGroup), nil // v1 and hybrid hosts: nothing is delegated
 }
 
 // openLauncher opens the jails' side. The group carries the instance id: whoever
@@ -149,13 +166,16 @@ func removeGroups(cfg Config, instance ids.Instance) error {
 // start leases a uid, launches r under it and watches it. files of r stay the
 // caller's. The jail's end is reported to l, and its uid comes back, when nothing of
 // it is left.
-func (s *Supervisor) start(l *life, row order.JailRow, r jail.Request, at room) (*running, error) {
+func (s *Supervisor) start(l *life, row order.JailRow, r jail.Request, at room, hand held) (*running, error) {
 	if l.ctx.Err() != nil {
 		return nil, errAuthorityGone
 	}
-	j := &running{row: row, life: l, names: at.names, release: at.release, told: make(chan bool, 1)}
+	j := &running{row: row, life: l, names: at.names, moved: at.moved, held: hand, release: at.release, told: make(chan bool, 1)}
 	r.Name = string(row.Jail)
 	r.UID, r.GID = row.UID, row.UID
+	if limits, err := r.Limits.Within(r.Profile.Limits); err == nil { // what is not within it, Launch refuses
+		j.row.MemoryMax, j.row.PidsMax = limits.MemoryBytes, limits.PidsMax
+	}
 	proc, err := s.launcher.Launch(r)
 	if err != nil {
 		return nil, err
@@ -163,13 +183,28 @@ func (s *Supervisor) start(l *life, row order.JailRow, r jail.Request, at room) 
 	j.proc, j.row.PID, j.row.Started = proc, proc.Pid(), time.Now().UnixMilli()
 	s.mu.Lock()
 	s.jails[row.Jail] = j
+	if row.Kind == kindServer && r.Workspace != nil {
+		s.rooms.note(&roomOf{jail: row.Jail, life: l, project: row.Project, task: row.Task, moved: at.moved})
+	}
+	away := j.elsewhere(s.facts)
 	s.mu.Unlock()
 	l.work.Add(1)
 	go s.watch(j)
-	if l.ctx.Err() != nil { // the authority ended meanwhile, and its jails were killed before this one was among them
+	// The authority ended meanwhile, or the project was moved, and the jails of before were
+	// killed when this one was not among them.
+	if l.ctx.Err() != nil || away {
 		proc.Kill()
 	}
 	return j, nil
+}
+
+// elsewhere tells whether a server's jail has a directory that was its project's.
+func (j *running) elsewhere(f Facts) bool {
+	if j.row.Kind != kindServer {
+		return false
+	}
+	i := f.projectAt(j.row.Project)
+	return i >= 0 && f.Projects[i].Moved != j.moved
 }
 
 // watch waits for the end of a jail. Nobody waits for one that cannot be killed: it is
@@ -186,6 +221,9 @@ func (s *Supervisor) watch(j *running) {
 	}
 	s.mu.Lock()
 	delete(s.jails, j.row.Jail)
+	if room := s.rooms.all[j.row.Jail]; room != nil {
+		room.gone = time.Now()
+	}
 	s.mu.Unlock()
 	if exit.Filtered { // no honest program does this, whatever it was built for
 		s.cfg.Log.Warn("a jail was ended by its system call filter", keyJail, j.row.Jail, keyKind, j.row.Kind, keyProject, j.row.Project, keyRevision, j.row.Revision, "call", exit.Call)
@@ -211,7 +249,8 @@ func (s *Supervisor) watch(j *running) {
 // killAll ends every jail and waits until they are reported.
 func (s *Supervisor) killAll() { s.killWhere(func(*running) bool { return true }) }
 
-func (s *Supervisor) killWhere(which func(*running) bool) {
+// killWhere ends some jails, waits until they are gone and tells how many they were.
+func (s *Supervisor) killWhere(which func(*running) bool) int {
 	s.mu.Lock()
 	var all []*running
 	for _, j := range s.jails {
@@ -227,6 +266,7 @@ func (s *Supervisor) killWhere(which func(*running) bool) {
 	for range all {
 		<-done
 	}
+	return len(all)
 }
 
 // lease makes the row of a jail that is about to start.
@@ -258,7 +298,7 @@ func (s *Supervisor) launchBridge(l *life, kind string, project ids.Project) (*r
 		return nil, nil, err
 	}
 	defer theirs.Close()
-	j, err := s.start(l, row, jail.Request{Profile: profile, Argv: []string{spec.ProgramFile}, Program: s.bridge, Extra: []*os.File{theirs}}, room{})
+	j, err := s.start(l, row, jail.Request{Profile: profile, Argv: []string{spec.ProgramFile}, Program: s.bridge, Extra: []*os.File{theirs}}, room{}, held{})
 	if err != nil {
 		mine.Close()
 		s.leases.giveBack(row.UID)
@@ -310,11 +350,13 @@ type room struct {
 	dir     *jail.Workspace
 	task    ids.Task // whose alone it is
 	names   []string // protected names that are open in it
+	moved   int64    // its project's Moved when it was opened
 	release func()   // called when the jail is gone; may be nil
 }
 
 // launchServer starts a revision in a workspace and returns the caller's pipe ends.
-func (s *Supervisor) launchServer(l *life, kind string, project ids.Project, v Revision, workspace func(uid uint32) (room, error)) (*running, pipes, error) {
+func (s *Supervisor) launchServer(l *life, kind string, project ids.Project, v Revision, hand handover, workspace func(uid uint32) (room, error)) (*running, pipes, error) {
+	defer clear(hand.secret) // wherever this ends
 	profile, ok := s.profile(v.Profile)
 	if ok && profile.Digest != v.ProfileDigest {
 		return nil, pipes{}, api.Refuse(refusal.ProfileUnknown, "Profile %q is another than this revision was made with; the server's current revision has it.", v.Profile)
@@ -327,7 +369,9 @@ func (s *Supervisor) launchServer(l *life, kind string, project ids.Project, v R
 		return nil, pipes{}, err
 	}
 	var at room
+	letGo := s.packages.hold(v.Package) // until nothing of the jail is left: it reads the copy
 	fail := func(err error) (*running, pipes, error) {
+		letGo()
 		s.leases.giveBack(row.UID)
 		if at.release != nil {
 			at.release()
@@ -343,7 +387,11 @@ func (s *Supervisor) launchServer(l *life, kind string, project ids.Project, v R
 		defer r.Workspace.Dir.Close()
 	}
 	if v.Package != "" {
-		if r.Package, err = openAt(int(s.store.Fd()), v.Package, unix.O_DIRECTORY); err != nil {
+		r.Package, err = openAt(int(s.packages.store.Fd()), v.Package, unix.O_DIRECTORY)
+		if f, _ := s.now(); errors.Is(err, unix.ENOENT) && !f.inStore()[v.Package] { // it was changed a moment ago
+			err = api.Refuse(refusal.ServerRevisionChanged, "%s is no longer the current revision.", v.ID)
+		}
+		if err != nil {
 			return fail(err)
 		}
 		defer r.Package.Close()
@@ -353,7 +401,12 @@ func (s *Supervisor) launchServer(l *life, kind string, project ids.Project, v R
 		return fail(err)
 	}
 	r.Stdin, r.Stdout, r.Stderr = p.theirs[0], p.theirs[1], p.theirs[2]
-	j, err := s.start(l, row, r, at)
+	if giveBack := at.release; giveBack != nil {
+		at.release = func() { giveBack(); letGo() }
+	} else {
+		at.release = letGo
+	}
+	j, err := s.startHanded(l, row, r, at, v, hand)
 	if err != nil {
 		p.close()
 		return fail(err)
@@ -362,6 +415,25 @@ func (s *Supervisor) launchServer(l *life, kind string, project ids.Project, v R
 		f.Close()
 	}
 	return j, p, nil
+}
+
+// startHanded starts a jail with its secret, unless that is no longer what is to be handed
+// over. Whoever changes a credential finds the jail among those that are alive.
+func (s *Supervisor) startHanded(l *life, row order.JailRow, r jail.Request, at room, v Revision, hand handover) (*running, error) {
+	if hand.secret == nil {
+		return s.start(l, row, r, at, held{})
+	}
+	done, err := hand.fill(&r, v)
+	defer done()
+	if err != nil {
+		return nil, err
+	}
+	s.handing.RLock()
+	defer s.handing.RUnlock()
+	if f, _ := s.now(); !f.holds(hand.credential.held()) {
+		return nil, api.Refuse(refusal.CredentialMissing, "It was changed meanwhile.")
+	}
+	return s.start(l, row, r, at, hand.credential.held())
 }
 
 // Bounds of looking at a directory: a file system that does not answer costs at most

@@ -4,6 +4,8 @@ package launch
 const (
 	keyError    = "error"
 	keyPause    = "pause"
+	keyWait     = "wait"
+	keyEnded    = "ended_calls"
 	keyPID      = "pid"
 	keyUID      = "uid"
 	keyUIDs     = "uids"
@@ -23,4 +25,7 @@ const (
 	keyAfter    = "after"
 	keyServer   = "server"
 	keyProfile  = "profile"
+	keyFile     = "file"
+	keyCalls    = "calls"
+	keyMore     = "more"
 )

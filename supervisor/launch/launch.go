@@ -21,7 +21,8 @@
 //   - launch-3: everything that runs comes from the facts; an order names ids.
 //   - launch-4: a project's directory is the one that was registered, proved on the
 //     descriptor that is mounted, and overlaps no other's and none of Postern's.
-//   - launch-5: what runs of a package is the root-owned copy that was digested.
+//   - launch-5: what runs of a package is the root-owned copy that was digested, whole and
+//     for as long as anything runs of it.
 //   - launch-6: a uid is leased to one live jail and comes back when nothing of it is left.
 //   - launch-7: no jail outlives the authority that asked for it.
 //   - launch-8: no child inherits a descriptor, variable or privilege it was not given by name.
@@ -29,6 +30,10 @@
 //   - launch-10: a uid that runs runtimes of more than one project gets no token file.
 //   - launch-11: a task's directory is of one task of one project, is mounted for no
 //     other, lasts as long as the task, and is bounded in number.
+//   - launch-12: a secret reaches the jails of the one project and server that it is of,
+//     and nothing else: no fact, record, log, argument, document or answer.
+//   - launch-13: when a credential is revoked or rotated, no jail that was handed the
+//     former secret is alive when the answer is given.
 //
 // It parses no MCP, opens no network socket, reads nothing of the authority's store,
 // and decides no call: that is the gate's, in the authority.
@@ -73,12 +78,13 @@ const minUID = 65536
 const (
 	callLimit     = 60 * time.Second // of one tools/call, told to the authority
 	ackWait       = 5 * time.Second  // for the authority to take new facts
-	readyWait     = 60 * time.Second // for the authority to have read its store
-	sendWait      = 2 * time.Second  // for the authority to take one message
+	readyWait     = 60 * time.Second // for the authority to have read its store, or to say that it still does
+	sendWait      = 2 * time.Second  // for the authority to take one message, once it is ready
 	stopWait      = 3 * time.Second  // for the authority to end by itself
 	goneWait      = 10 * time.Second // for a killed jail to be empty
 	maxGrace      = 30 * time.Second // of one Stop
 	restartFirst  = 250 * time.Millisecond
+	reapWait      = 250 * time.Millisecond
 	restartMost   = 30 * time.Second
 	restartForget = 60 * time.Second // of life after which the back-off starts anew
 	maxOrders     = 4096             // in work at the same time
@@ -95,29 +101,47 @@ type Config struct {
 	ConfigDir string // of postern.yaml and profiles.d; "" where there is none
 	Libexec   string // the other programs
 	LockDir   string // machine-wide locks, /run/lock
-	Cgroup    string // of jail.Config
+	Cgroup    string // of jail.Config; "" with Unit: below the unit's own group
+	Unit      bool   // a service manager started posternd, in a group of its own
+
+	Credentials string // the directory in which systemd gives posternd credentials; "" for none
 
 	UIDs     order.Range     // leased to jails
 	UID, GID uint32          // of the authority
 	Access   string          // the access policy's file; "" for none
 	Audit    audit.Retention // of the logs of changes
 	Hosts    []order.Host
-	Keep     order.Keep              // of the authority's records
-	Profiles map[string]spec.Profile // must hold BridgeProfile
+	Keep     order.Keep     // of the authority's records
+	Sessions order.Sessions // what bridges take from each runtime
+	Drain    time.Duration  // what open calls get when posternd is asked to leave
+	// Artifacts says which of them the authority keeps.
+	Artifacts order.KeepArtifacts
+	// MetricsUID may read counts beside root; 0 is nobody.
+	MetricsUID uint32
+	Profiles   map[string]spec.Profile // must hold BridgeProfile
 
 	// Reload, if not nil, reads File and ProfileDir again and gives a whole new Config;
-	// what it may change while posternd runs is Audit, Hosts, Keep and Profiles.
+	// what it may change while posternd runs is Audit, Hosts, Keep, Drain, MetricsUID, Profiles and Sessions.
 	Reload     func() (Config, error)
 	Hangup     <-chan os.Signal // asks for a reload at once; nil for none
+	Leave      <-chan struct{}  // closed when posternd is to drain and end; nil for never
 	File       string           // postern.yaml
 	FileFound  bool             // it was there when this was read
+	DropInDir  string           // of files beside postern.yaml; "" for none
 	ProfileDir string
 
 	Log    hclog.Logger
 	Stderr io.Writer // gets the authority's lines; nil drops them
 	// Ready, if not nil, is called each time an authority serves.
 	Ready func()
+	// Tell, if not nil, is told how posternd is, from several goroutines.
+	Tell func(Notice)
+	// Watchdog is how long whoever started posternd waits for Notice.Alive; 0 for ever.
+	Watchdog time.Duration
 }
+
+// defaultGroup holds the groups of jails where none is named and none was given.
+const defaultGroup = "postern"
 
 // ErrConfig is wrapped by what Run returns before anything was started: a file, a
 // directory, a mode or a range that is not acceptable.
@@ -135,8 +159,11 @@ func (c Config) Check() []error {
 	if longest := filepath.Join(c.RunDir, "p", string(newID[ids.Project](time.Time{})), socketName); len(longest) > maxSocketPath {
 		bad("run-dir: %q makes socket paths of %d bytes, at most %d are possible", c.RunDir, len(longest), maxSocketPath)
 	}
-	if !filepath.IsLocal(c.Cgroup) || filepath.Clean(c.Cgroup) != c.Cgroup {
+	if !(c.Cgroup == "" && c.Unit) && (!filepath.IsLocal(c.Cgroup) || filepath.Clean(c.Cgroup) != c.Cgroup) {
 		bad("cgroup: want a path relative to each hierarchy, in its shortest form, not %q", c.Cgroup)
+	}
+	if c.Credentials != "" && !spec.CleanPath(c.Credentials) {
+		bad("CREDENTIALS_DIRECTORY: want an absolute path in its shortest form, not %q", c.Credentials)
 	}
 	if c.Access != "" && !spec.CleanPath(c.Access) {
 		bad("access: want an absolute path in its shortest form, not %q", c.Access)
@@ -220,7 +247,7 @@ func refusedAs(err error, otherwise refusal.Code) *api.Refusal {
 // CheckFiles adds to Check what the files say: the users of this machine and, where
 // there are any, the facts. It changes nothing.
 func (c Config) CheckFiles() []error {
-	out := slices.Concat(c.Check(), c.checkProfiles(), uidsInUse(c.UIDs))
+	out := slices.Concat(c.Check(), c.checkProfiles(), uidsInUse(c.UIDs), c.checkAccess())
 	f, err := (&factsFile{path: c.RootDir}).peek()
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -228,7 +255,7 @@ func (c Config) CheckFiles() []error {
 	case err != nil:
 		return append(out, err)
 	}
-	return append(out, c.checkFacts(f)...)
+	return slices.Concat(out, c.checkFacts(f), c.checkSecrets(f))
 }
 
 // uidsInUse names the users and groups of this machine, and the ranges lent to users,

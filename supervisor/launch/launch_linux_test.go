@@ -190,6 +190,9 @@ type said struct {
 	Args  []string `json:"args"`
 	Wrote string   `json:"wrote"`
 	UID   uint32   `json:"uid"`
+
+	Passed string `json:"passed"` // what descriptor 5 holds
+	Sealed bool   `json:"sealed"` // and that it cannot be written
 }
 
 func hear(t *testing.T, f *os.File) said {
@@ -456,6 +459,9 @@ func TestLaunch7_TheAuthoritysDeathEndsEveryJailAndItStartsAgain(t *testing.T) {
 			_, err := os.Stat(filepath.Join(r.cfg.RunDir, controlSocket))
 			return err == nil
 		})
+		if round == 1 && !strings.Contains(r.log.String(), "signal: killed") {
+			t.Errorf("the log does not say that a signal ended it:\n%s", r.log)
+		}
 		for _, f := range append(wire, pipes...) {
 			f.Close()
 		}

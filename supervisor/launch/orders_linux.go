@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"postern/ids"
+	"postern/jail"
 	"postern/refusal"
 	"postern/supervisor/api"
 	"postern/supervisor/audit"
@@ -31,14 +32,26 @@ func (s *Supervisor) readOrders(l *life) error {
 			return err
 		}
 		switch m := m.(type) {
+		case order.Opening:
+			l.a.note(func() { l.a.reads++ })
+			if !s.served.Load() { // else nobody waits for the start any more
+				s.tell(Notice{Extend: readyWait + goneWait, Status: "Starting: the authority reads its store"})
+			}
+			continue
 		case order.Ready:
 			l.a.note(func() { l.a.ready = true })
 			for names := range slices.Chunk(s.tasks.names(), order.MaxTaskDirs) {
 				l.a.send(order.TaskDirs{Tasks: names})
 			}
 			continue
+		case order.Pong:
+			l.a.note(func() { l.a.pong = m })
+			continue
+		case order.Drained:
+			l.a.note(func() { l.a.drained = &m })
+			continue
 		case order.FactsAck:
-			l.a.note(func() { l.a.acked = max(l.a.acked, m.Version) })
+			l.a.note(func() { l.a.acked, l.a.cut = max(l.a.acked, m.Version), m })
 			continue
 		}
 		select {
@@ -76,6 +89,8 @@ func (s *Supervisor) obey(l *life, m order.Up) {
 		}
 	case order.Resolve:
 		s.orderResolve(l, m)
+	case order.Fetch:
+		s.orderFetch(l, m)
 	case order.Retire:
 		l.a.send(doneWith(m.Seq, s.orderRetire(l, m.Project)))
 	case order.TokenFile:
@@ -115,7 +130,7 @@ func (s *Supervisor) launch(l *life, seq uint64, do func() (launched, error)) {
 	if err != nil {
 		r := refusedAs(err, refusal.ServerUnavailable)
 		s.cfg.Log.Warn("not launched", keyCode, string(r.Code), keyText, r.Detail)
-		l.a.send(order.NotLaunched{Seq: seq, Code: r.Code, Text: cut(r.Detail)})
+		l.a.send(order.NotLaunched{Seq: seq, Code: r.Code, Text: cut(toldOf(err))})
 		return
 	}
 	row := got.jails[0].row
@@ -131,6 +146,27 @@ func (s *Supervisor) launch(l *life, seq uint64, do func() (launched, error)) {
 		j.told <- true
 	}
 }
+
+// toldOf is what everyone may read of a failed launch: the authority shows it to
+// owners, members and viewers, and to runtimes. A refusal is worded for them, and two
+// steps of a jail tell of the project's own directory. Any other error quotes what was
+// tried, which is of the registration, such as its command and the paths of its package,
+// and stays in root's log.
+func toldOf(err error) string {
+	var r *api.Refusal
+	var step *jail.StepError
+	switch {
+	case errors.As(err, &r):
+		return r.Detail
+	case !errors.As(err, &step):
+		return "its jail was not started" + whyText
+	case step.Step == "workspace" || step.Step == "protect":
+		return err.Error()
+	}
+	return "its jail was not started, at the step " + step.Step + whyText
+}
+
+const whyText = "; the log of posternd says why, to root"
 
 // cut makes a detail the text of a message: the other side writes its own full stop. A
 // name of a workspace in it may be no text, and an end may fall into a character; either
@@ -148,7 +184,7 @@ func doneWith(seq uint64, r *api.Refusal) order.Done {
 
 // liveProject finds a project that may run something: neither it nor its owner is deleted.
 func (f Facts) liveProject(id ids.Project) (Project, error) {
-	i := slices.IndexFunc(f.Projects, func(p Project) bool { return p.ID == id })
+	i := f.projectAt(id)
 	if i < 0 {
 		return Project{}, api.Refuse(refusal.ProjectUnknown, "%.64q.", id)
 	}
@@ -162,20 +198,17 @@ func (f Facts) liveProject(id ids.Project) (Project, error) {
 	return p, nil
 }
 
-// liveRevision finds the revision that runs now; an older one does not run any more.
-func (f Facts) liveRevision(server ids.Server, rev ids.Revision) (Revision, error) {
+// liveRevision finds the server whose current revision this is; an older one does not run
+// any more.
+func (f Facts) liveRevision(server ids.Server, rev ids.Revision) (Server, error) {
 	i := slices.IndexFunc(f.Servers, func(s Server) bool { return s.ID == server })
 	if i < 0 || f.Servers[i].Deleted {
-		return Revision{}, api.Refuse(refusal.ServerUnknown, "%.64q.", server)
+		return Server{}, api.Refuse(refusal.ServerUnknown, "%.64q.", server)
 	}
-	v := f.Servers[i].Current()
-	if v.ID != rev {
-		return Revision{}, api.Refuse(refusal.ServerRevisionChanged, "%.64q is not the current revision of %s.", rev, server)
+	if f.Servers[i].Current().ID != rev {
+		return Server{}, api.Refuse(refusal.ServerRevisionChanged, "%.64q is not the current revision of %s.", rev, server)
 	}
-	if v.Credential != "none" {
-		return Revision{}, api.Refuse(refusal.CredentialMissing, "%s.", server)
-	}
-	return v, nil
+	return f.Servers[i], nil
 }
 
 func (s *Supervisor) orderBridge(l *life, m order.LaunchBridge) (launched, error) {
@@ -197,19 +230,26 @@ func (s *Supervisor) orderServer(l *life, m order.LaunchServer) (launched, error
 	if err != nil {
 		return launched{}, err
 	}
-	v, err := f.liveRevision(m.Server, m.Revision)
+	srv, err := f.liveRevision(m.Server, m.Revision)
 	if err != nil {
 		return launched{}, err
 	}
+	v := srv.Current()
 	if v.Scope != "task" && m.Task != "" {
 		return launched{}, api.Refuse(refusal.BadRequest, "%s is started once for all tasks.", m.Server)
 	}
-	j, pipes, err := s.launchServer(l, kindServer, p.ID, v, func(uint32) (room, error) {
+	hand, err := s.secretFor(p, srv, v)
+	if err != nil {
+		return launched{}, err
+	}
+	j, pipes, err := s.launchServer(l, kindServer, p.ID, v, hand, func(uint32) (room, error) {
 		if v.Scope == "task" {
-			return s.taskWorkspace(f, p, m.Task)
+			at, err := s.taskWorkspace(f, p, m.Task)
+			at.moved = p.Moved
+			return at, err
 		}
 		w, err := s.projectWorkspace(f, p)
-		return room{dir: w, names: p.OpenNames}, err
+		return room{dir: w, names: p.OpenNames, moved: p.Moved}, err
 	})
 	if err != nil {
 		return launched{}, err
@@ -218,10 +258,24 @@ func (s *Supervisor) orderServer(l *life, m order.LaunchServer) (launched, error
 }
 
 // orderProbe starts a fresh bridge and the server in an empty directory. Neither knows
-// a project.
+// a project; a server that needs a credential is given that of the one that is named.
 func (s *Supervisor) orderProbe(l *life, m order.LaunchProbe) (launched, error) {
 	f, _ := s.now()
-	v, err := f.liveRevision(m.Server, m.Revision)
+	srv, err := f.liveRevision(m.Server, m.Revision)
+	if err != nil {
+		return launched{}, err
+	}
+	v := srv.Current()
+	var holder Project
+	switch {
+	case v.Credential != credentialNone:
+		if holder, err = f.liveProject(m.Project); err != nil {
+			return launched{}, err
+		}
+	case m.Project != "":
+		return launched{}, api.Refuse(refusal.BadRequest, "%s needs no credential, and so no project.", m.Server)
+	}
+	hand, err := s.secretFor(holder, srv, v)
 	if err != nil {
 		return launched{}, err
 	}
@@ -229,7 +283,7 @@ func (s *Supervisor) orderProbe(l *life, m order.LaunchProbe) (launched, error) 
 	if err != nil {
 		return launched{}, err
 	}
-	j, pipes, err := s.launchServer(l, kindProbe, "", v, s.probeWorkspace)
+	j, pipes, err := s.launchServer(l, kindProbe, "", v, hand, s.probeWorkspace)
 	if err != nil {
 		wire.Close()
 		b.told <- false
@@ -249,18 +303,23 @@ func (s *Supervisor) orderRetire(l *life, id ids.Project) *api.Refusal {
 	if refused != nil || g.Version == f.Version {
 		return refused
 	}
+	raw, refused := s.encoded(g, api.ProjectDelete)
+	if refused != nil {
+		return refused
+	}
 	target, before, after := changed(f, g)
 	if err := s.audit.Write(audit.Record{Actor: fmt.Sprintf("uid %d", s.cfg.UID), Origin: fmt.Sprintf("the authority, process %d", l.a.proc.Pid), Action: string(api.ProjectDelete),
 		Target: target, Before: before, After: after, Version: g.Version}); err != nil {
 		return api.Refuse(refusal.StoreUnavailable, "%v.", err)
 	}
-	if err := s.commit(l.ctx, g, false); err != nil {
+	if _, err := s.commit(l.ctx, g, raw, false); err != nil {
 		return refusedAs(err, refusal.StoreUnavailable)
 	}
 	if err := s.run.removeProject(id); err != nil {
 		s.cfg.Log.Error("a project's socket stays", keyError, err, keyProject, id)
 	}
 	s.killWhere(func(j *running) bool { return j.row.Project == id })
+	s.endHolders()
 	return nil
 }
 
@@ -306,6 +365,9 @@ func (s *Supervisor) orderStats(l *life, seq uint64) {
 		row := j.row
 		if st, err := j.proc.Stats(); err == nil { // it may be ending: then its row has no numbers
 			row.Memory, row.CPUUsec, row.Pids = st.MemoryBytes, st.CPUUsec, st.Pids
+			if p := st.Pressure; p != nil {
+				row.Pressure = &order.Pressure{Memory: p.Memory, CPU: p.CPU, IO: p.IO}
+			}
 		}
 		rows = append(rows, row)
 	}

@@ -21,30 +21,20 @@ const (
 	maxResolves = 8           // of one project at a time; more wait
 )
 
-// seats bounds the work for one project.
-type seats struct {
-	taken chan struct{}
-	users int // those who sit or wait
-}
-
 // orderResolve answers where the path arguments of a call lie. Nothing is opened for
 // reading, nothing is followed out, and no name that is found leaves posternd.
 func (s *Supervisor) orderResolve(l *life, m order.Resolve) {
 	end := time.NewTimer(resolveWait)
 	defer end.Stop()
 	busy := order.Resolved{Seq: m.Seq, Code: refusal.Busy, Text: "the project's file system does not answer"}
-	seat := s.seat(m.Project)
-	select {
-	case seat.taken <- struct{}{}:
-	case <-end.C:
-		s.rise(m.Project, seat)
+	leave, ok := s.resolves.enter(m.Project, end.C)
+	if !ok {
 		l.a.send(busy)
 		return
 	}
 	found := make(chan order.Resolved, 1)
 	go func() {
-		defer s.rise(m.Project, seat)
-		defer func() { <-seat.taken }()
+		defer leave()
 		found <- s.resolve(m)
 	}()
 	select {
@@ -55,29 +45,9 @@ func (s *Supervisor) orderResolve(l *life, m order.Resolve) {
 	}
 }
 
-func (s *Supervisor) seat(p ids.Project) *seats {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	seat := s.resolves[p]
-	if seat == nil {
-		seat = &seats{taken: make(chan struct{}, maxResolves)}
-		s.resolves[p] = seat
-	}
-	seat.users++
-	return seat
-}
-
-func (s *Supervisor) rise(p ids.Project, seat *seats) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if seat.users--; seat.users == 0 {
-		delete(s.resolves, p)
-	}
-}
-
 func (s *Supervisor) resolve(m order.Resolve) order.Resolved {
 	out := order.Resolved{Seq: m.Seq}
-	dir, at, err := s.directoryOf(m)
+	dir, at, err := s.directoryOf(m.Project, m.Task, m.OfHost)
 	if err != nil {
 		r := refusedAs(err, refusal.Busy)
 		out.Code, out.Text = r.Code, cut(r.Detail)
@@ -102,18 +72,18 @@ func (s *Supervisor) resolve(m order.Resolve) order.Resolved {
 // the registered one, or a task's own, which is not there before its first server and
 // is nowhere on the host that anybody but root could name. It tells where the asker
 // sees it.
-func (s *Supervisor) directoryOf(m order.Resolve) (dir *os.File, at string, err error) {
+func (s *Supervisor) directoryOf(project ids.Project, task ids.Task, ofHost bool) (dir *os.File, at string, err error) {
 	f, _ := s.now()
-	p, err := f.liveProject(m.Project)
+	p, err := f.liveProject(project)
 	if err != nil {
 		return nil, "", err
 	}
-	at = seenAt(p, m.OfHost)
-	if m.Task != "" {
-		if m.OfHost {
+	at = seenAt(p, ofHost)
+	if task != "" {
+		if ofHost {
 			return nil, "", api.Refuse(refusal.BadRequest, "A task's own directory has no path on the host.")
 		}
-		dir, err = s.tasks.look(m.Task, p.ID)
+		dir, err = s.tasks.look(task, p.ID)
 		return dir, at, err
 	}
 	dir, _, refused := openWorkspace(p.Workspace, false)

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"postern/jail/spec"
 	"postern/supervisor/audit"
@@ -15,15 +16,21 @@ import (
 type settings struct {
 	hosts    []order.Host
 	keep     order.Keep
+	sessions order.Sessions
+	artifact order.KeepArtifacts
 	audit    audit.Retention
+	drain    time.Duration
+	metrics  uint32
 	profiles map[string]spec.Profile
 }
 
-func settingsOf(c Config) settings { return settings{c.Hosts, c.Keep, c.Audit, c.Profiles} }
+func settingsOf(c Config) settings {
+	return settings{c.Hosts, c.Keep, c.Sessions, c.Artifacts, c.Audit, c.Drain, c.MetricsUID, c.Profiles}
+}
 
 // with is the configuration that holds once the settings are taken.
 func (c Config) with(n settings) Config {
-	c.Hosts, c.Keep, c.Audit, c.Profiles = n.hosts, n.keep, n.audit, n.profiles
+	c.Hosts, c.Keep, c.Sessions, c.Artifacts, c.Audit, c.Drain, c.MetricsUID, c.Profiles = n.hosts, n.keep, n.sessions, n.artifact, n.audit, n.drain, n.metrics, n.profiles
 	return c
 }
 
@@ -41,13 +48,21 @@ func (o settings) differences(n settings) (out []difference) {
 		add("hosts."+id, hostText(o.hosts, id), hostText(n.hosts, id))
 	}
 	add("activity", fmt.Sprintf("keep_days %d, keep_mib %d", o.keep.Days, o.keep.MiB), fmt.Sprintf("keep_days %d, keep_mib %d", n.keep.Days, n.keep.MiB))
+	add("artifacts", artifactText(o.artifact), artifactText(n.artifact))
 	add("audit", fmt.Sprintf("file_kib %d, old_files %d", o.audit.MaxBytes>>10, o.audit.Keep), fmt.Sprintf("file_kib %d, old_files %d", n.audit.MaxBytes>>10, n.audit.Keep))
+	add("sessions", sessionsText(o.sessions), sessionsText(n.sessions))
+	add("metrics_uid", fmt.Sprint(o.metrics), fmt.Sprint(n.metrics))
+	add("drain_seconds", fmt.Sprint(int(o.drain.Seconds())), fmt.Sprint(int(n.drain.Seconds())))
 	all := maps.Clone(o.profiles)
 	maps.Copy(all, n.profiles)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		add("profiles."+name, profileText(o.profiles, name), profileText(n.profiles, name))
 	}
 	return out
+}
+
+func artifactText(k order.KeepArtifacts) string {
+	return fmt.Sprintf("keep_days %d, keep_mib %d, project_mib %d", k.Days, k.MiB, k.ProjectMiB)
 }
 
 func names(lists ...[]order.Host) []string {
@@ -58,6 +73,10 @@ func names(lists ...[]order.Host) []string {
 		}
 	}
 	return slices.Sorted(maps.Keys(ids))
+}
+
+func sessionsText(s order.Sessions) string {
+	return fmt.Sprintf("requests %d, line_kib %d, line_wait_seconds %d, depth %d, queue_kib %d", s.Requests, s.LineKiB, s.LineWaitSeconds, s.Depth, s.QueueKiB)
 }
 
 func hostText(hosts []order.Host, id string) string {

@@ -16,7 +16,7 @@ import (
 	"postern/supervisor/audit"
 )
 
-// maxWatched bounds the files of profiles.d that are looked at for changes.
+// maxWatched bounds the files of one directory that are looked at for changes.
 const maxWatched = 4096
 
 // settings are those that hold now.
@@ -32,37 +32,72 @@ func (s *Supervisor) profile(name string) (spec.Profile, bool) {
 	return p, ok
 }
 
-// watchConfig follows postern.yaml and the profiles until ctx is done: at once where a
+// Bounds of a look that a hangup asks for.
+const (
+	hangupSettle = 50 * time.Millisecond // that files must be old before it believes them
+	hangupMost   = time.Second           // it waits for that: a file may be dated tomorrow
+)
+
+// watchConfig follows postern.yaml and the profiles until ctx is done: soon where a
 // hangup asks for it, and by a look at every tick. A file that was written a moment ago
-// is left for the next look: half of one could say less than it will.
+// is left for the next look, and what was read while one was written is not believed:
+// half of one, or none of it yet, could say less than it will.
 func (s *Supervisor) watchConfig(ctx context.Context) error {
 	if s.cfg.Reload == nil {
 		return nil
 	}
 	tick := time.NewTicker(accessTick)
 	defer tick.Stop()
-	var last string // nothing, so that what was changed during the start is seen
+	var last string     // nothing, so that what was changed during the start is seen
+	var asked time.Time // since when a hangup waits for its look; zero is none
 	for {
-		asked := false
+		var soon <-chan time.Time
+		if !asked.IsZero() {
+			soon = time.After(hangupSettle)
+		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-s.cfg.Hangup:
-			asked = true
+			if asked.IsZero() {
+				asked = time.Now()
+			}
+		case <-soon:
 		case <-tick.C:
 		}
-		now, newest := fingerprint(s.cfg.File, s.cfg.ProfileDir)
-		if !asked && (now == last || time.Since(newest) < accessSettle) {
+		now, newest := s.fingerprint()
+		switch age := time.Since(newest); {
+		case asked.IsZero() && (now == last || age < accessSettle):
+			continue
+		case !asked.IsZero() && age < hangupSettle && time.Since(asked) < hangupMost:
 			continue
 		}
-		if s.reload(ctx) {
+		next, err := s.cfg.Reload()
+		if then, _ := s.fingerprint(); then != now {
+			continue
+		}
+		asked = time.Time{}
+		// Ready is said once the authority is; a reload before that is part of the start.
+		served := s.served.Load()
+		if served {
+			s.tell(Notice{Reloading: true})
+		}
+		if s.reload(ctx, next, err) {
 			last = now
+		}
+		if served {
+			s.tell(Notice{Ready: true})
 		}
 	}
 }
 
+// fingerprint tells whether a file of the configuration was changed.
+func (s *Supervisor) fingerprint() (print string, newest time.Time) {
+	return fingerprint(s.cfg.File, s.cfg.DropInDir, s.cfg.ProfileDir)
+}
+
 // fingerprint tells whether a file was changed, without reading one.
-func fingerprint(file, dir string) (print string, newest time.Time) {
+func fingerprint(file string, dirs ...string) (print string, newest time.Time) {
 	var b strings.Builder
 	add := func(path string, info fs.FileInfo, err error) {
 		if err != nil {
@@ -77,25 +112,29 @@ func fingerprint(file, dir string) (print string, newest time.Time) {
 	}
 	info, err := os.Lstat(file)
 	add(file, info, err)
-	info, err = os.Lstat(dir)
-	add(dir, info, err)
-	entries, _ := os.ReadDir(dir)
-	for _, e := range entries[:min(len(entries), maxWatched)] {
-		info, err := e.Info()
-		add(e.Name(), info, err)
+	for _, dir := range dirs {
+		if dir == "" {
+			continue
+		}
+		info, err := os.Lstat(dir)
+		add(dir, info, err)
+		entries, _ := os.ReadDir(dir)
+		for _, e := range entries[:min(len(entries), maxWatched)] {
+			info, err := e.Info()
+			add(e.Name(), info, err)
+		}
 	}
 	return b.String(), newest
 }
 
-// reload reads postern.yaml and the profiles and takes what may change while posternd
-// runs, as one change of the root facts: durable, recorded, pushed, and decided by when
-// it returns. One mistake anywhere leaves everything as it was and is shown until it is
-// mended: so a bad file never widens, and never ends a task for ever by a slip. It
-// tells false where the same files are to be tried again.
-func (s *Supervisor) reload(ctx context.Context) bool {
+// reload takes what postern.yaml and the profiles say, or why they could not be read, as
+// far as it may change while posternd runs: as one change of the root facts, durable,
+// recorded, pushed, and decided by when it returns. One mistake anywhere leaves everything
+// as it was and is shown until it is mended: so a bad file never widens, and never ends a
+// task for ever by a slip. It tells false where the same files are to be tried again.
+func (s *Supervisor) reload(ctx context.Context, next Config, err error) bool {
 	s.change.Lock()
 	defer s.change.Unlock()
-	next, err := s.cfg.Reload()
 	switch {
 	case err != nil:
 	case s.hadFile && !next.FileFound:
@@ -117,8 +156,9 @@ func (s *Supervisor) reload(ctx context.Context) bool {
 	}
 	s.hadFile = next.FileFound
 	diff := was.differences(now)
+	var cut *api.Cut
 	if len(diff) > 0 {
-		err = s.takeSettings(ctx, f, now, diff)
+		cut, err = s.takeSettings(ctx, f, now, diff)
 	}
 	if err != nil {
 		s.configured(api.ConfigState{Error: err.Error()})
@@ -126,7 +166,7 @@ func (s *Supervisor) reload(ctx context.Context) bool {
 		return false
 	}
 	restart := needRestart(s.cfg, next)
-	s.configured(api.ConfigState{Restart: restart})
+	s.configured(api.ConfigState{Restart: restart, Cut: cut})
 	for _, d := range diff {
 		s.cfg.Log.Info("the configuration changed", keyKey, d.key, keyBefore, d.before, keyAfter, d.after)
 	}
@@ -140,28 +180,36 @@ func (s *Supervisor) reload(ctx context.Context) bool {
 // content get a new revision in the same step.
 //
 // Preconditions: s.change is held.
-func (s *Supervisor) takeSettings(ctx context.Context, f Facts, n settings, diff []difference) error {
+func (s *Supervisor) takeSettings(ctx context.Context, f Facts, n settings, diff []difference) (*api.Cut, error) {
 	g, changed, err := f.followProfiles(n.profiles, time.Now())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if !changed {
 		g = f.next() // records name the version they were decided by
 	}
+	if err := s.keepForms(g, n.profiles); err != nil {
+		return nil, err
+	}
+	raw, refused := s.encodedBy(g, n, "")
+	if refused != nil {
+		return nil, refused
+	}
 	target, before, after := summary(diff)
 	line := audit.Record{Actor: "root", Origin: "file " + s.cfg.File, Action: "config reload", Target: target, Before: before, After: after, Version: g.Version}
 	if err := s.audit.Write(line); err != nil {
-		return fmt.Errorf("the change could not be recorded: %w", err)
+		return nil, fmt.Errorf("the change could not be recorded: %w", err)
 	}
 	if err := s.file.save(g); err != nil {
 		line.Failed = err.Error()
-		return errors.Join(fmt.Errorf("the root facts could not be written: %w", err), s.audit.Write(line))
+		return nil, errors.Join(fmt.Errorf("the root facts could not be written: %w", err), s.audit.Write(line))
 	}
 	s.mu.Lock()
 	s.live, s.facts = n, g
 	s.mu.Unlock()
-	s.push(ctx, true)
-	return s.audit.Retain(n.audit)
+	cut := s.push(ctx, raw, true)
+	s.logCut(s.cfg.File, cut)
+	return &cut, s.audit.Retain(n.audit)
 }
 
 // configured keeps what is shown of the last reload.

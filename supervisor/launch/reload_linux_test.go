@@ -58,11 +58,15 @@ func TestC8_PosternYamlAndProfilesAreTakenAsTheyChange(t *testing.T) {
 	more := base
 	more.Hosts = append(append([]order.Host{}, base.Hosts...), order.Host{ID: "bot", UID: 64401, Accounts: []string{"*"}, Projects: []string{"*"}, Channels: []string{"w"}})
 	more.Keep = order.Keep{Days: 3, MiB: 100}
+	more.Artifacts = order.KeepArtifacts{Days: 2, MiB: 300, ProjectMiB: 70}
 	more.Audit.Keep = 2
+	more.Sessions = order.Sessions{Requests: 9}
 	says(more, nil)
 	logged(`key=hosts.bot before=none`)
 	logged("key=activity")
+	logged("key=artifacts")
 	logged("key=audit")
+	logged("key=sessions")
 	r.refused(refusal.BadRequest, api.AccountAdd, api.AccountAddParams{Name: "two", UIDs: []uint32{64401}}) // a host's from now on
 	if n := records(); n != 1 {
 		t.Errorf("%d records of one reload", n)
@@ -104,12 +108,38 @@ func TestC8_PosternYamlAndProfilesAreTakenAsTheyChange(t *testing.T) {
 	}
 }
 
+// What is looked at for changes: postern.yaml, its drop-ins and the profiles.
+func TestC8_DropInsAreWatched(t *testing.T) {
+	dir := t.TempDir()
+	file, dropIns, profiles := dir+"/postern.yaml", dir+"/postern.yaml.d", dir+"/profiles.d"
+	last, _ := fingerprint(file, dropIns, profiles)
+	for _, do := range []func() error{
+		func() error { return os.Mkdir(dropIns, 0o755) },
+		func() error { return os.WriteFile(dropIns+"/10.yaml", []byte("hosts: []"), 0o600) },
+		func() error { return os.WriteFile(dropIns+"/10.yaml", []byte("hosts: [ ]"), 0o600) },
+		func() error { return os.Remove(dropIns + "/10.yaml") },
+		func() error { return os.WriteFile(file, nil, 0o600) },
+	} {
+		if err := do(); err != nil {
+			t.Fatal(err)
+		}
+		now, newest := fingerprint(file, dropIns, profiles)
+		if now == last || newest.IsZero() {
+			t.Error("a change is not seen")
+		}
+		last = now
+	}
+	if now, _ := fingerprint(file, dropIns, profiles); now != last {
+		t.Error("a change is seen where there is none")
+	}
+}
+
 // A revision starts under the very profile that it was made with, and the refusal says
 // which of the two is missing.
 func TestARevisionWithoutItsProfile(t *testing.T) {
 	s := &Supervisor{live: settings{profiles: newConfig(t).Profiles}}
 	for name, want := range map[string]string{"gone": `There is no profile "gone" any more: put its file back`, "static": `Profile "static" is another than this revision was made with`} {
-		_, _, err := s.launchServer(nil, "", "", Revision{Profile: name, ProfileDigest: "x"}, nil)
+		_, _, err := s.launchServer(nil, "", "", Revision{Profile: name, ProfileDigest: "x"}, handover{}, nil)
 		var r *api.Refusal
 		if !errors.As(err, &r) || r.Code != refusal.ProfileUnknown || !strings.Contains(r.Detail, want) {
 			t.Errorf("%s: %v", name, err)

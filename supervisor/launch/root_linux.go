@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"time"
 
@@ -120,6 +121,9 @@ func (s *Supervisor) serveConn(ctx context.Context, c *net.UnixConn) {
 
 func (s *Supervisor) answer(c *net.UnixConn, r api.Response) bool {
 	raw, err := api.Encode(r)
+	if err == nil && len(raw) > api.MaxLine {
+		raw, err = api.Encode(api.Response{ID: r.ID, Refusal: api.Refuse(refusal.TooLarge, "The answer is longer than %d bytes; ask for less.", api.MaxLine)})
+	}
 	if err != nil {
 		return false
 	}
@@ -139,6 +143,12 @@ func (s *Supervisor) handle(ctx context.Context, p *peer.Peer, req api.Request, 
 		return nil, api.Refuse(refusal.BadRequest, "%.64q is not served here.", req.Action)
 	}
 	r := request{ctx: ctx, peer: p, Request: req, event: event}
+	// It is asked again where the change is made; here it spares what comes before one.
+	if f, _ := s.now(); f.ReadOnly != 0 {
+		if refused := f.frozen(r); refused != nil {
+			return nil, refused
+		}
+	}
 	switch req.Action {
 	case api.AccountAdd:
 		return s.accountAdd(r)
@@ -148,6 +158,8 @@ func (s *Supervisor) handle(ctx context.Context, p *peer.Peer, req api.Request, 
 		return s.projectAdd(r)
 	case api.ProjectSet:
 		return s.projectSet(r)
+	case api.ProjectMove:
+		return s.projectMove(r)
 	case api.ServerAdd, api.ServerUpdate:
 		return s.serverPut(r)
 	case api.ServerDelete:
@@ -156,6 +168,18 @@ func (s *Supervisor) handle(ctx context.Context, p *peer.Peer, req api.Request, 
 		return s.serverList(r)
 	case api.ServerShow:
 		return s.serverShow(r)
+	case api.ServerDiff:
+		return s.serverDiff(r)
+	case api.ServerGC:
+		return s.serverGC(r)
+	case api.CredentialAdd:
+		return s.credentialAdd(r)
+	case api.CredentialRotate:
+		return s.credentialRotate(r)
+	case api.CredentialRevoke:
+		return s.credentialRevoke(r)
+	case api.CredentialList:
+		return s.credentialList(r)
 	case api.AccessShow:
 		return s.accessShow(r)
 	case api.AccessMatrix:
@@ -164,6 +188,8 @@ func (s *Supervisor) handle(ctx context.Context, p *peer.Peer, req api.Request, 
 		return s.accessEdit(r)
 	case api.RootBackup:
 		return s.rootBackup(r)
+	case api.ReadOnlySet:
+		return s.readOnlySet(r)
 	case api.RootStatus:
 		return s.rootStatus(r)
 	}
@@ -179,8 +205,10 @@ func (s *Supervisor) rootStatus(r request) (any, *api.Refusal) {
 	state, _ := s.accessState()
 	s.mu.Lock()
 	out := api.RootStatusResult{Access: state, Version: version(), Instance: string(f.Instance), Cgroup: s.launcher.Mode(), UIDFirst: s.cfg.UIDs.First, UIDCount: s.cfg.UIDs.Count,
-		PID: os.Getpid(), Restarts: s.restarts, Jails: len(s.jails), Warnings: s.view(f).Warnings, Config: s.config}
+		PID: os.Getpid(), Restarts: s.restarts, Jails: len(s.jails), Warnings: s.view(f, s.live).Warnings, Config: s.config,
+		Goroutines: runtime.NumGoroutine()}
 	s.mu.Unlock()
+	out.Warnings = append(out.Warnings, s.secrets.warnings(f)...)
 	if l != nil {
 		out.Authority = l.a.proc.Pid
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"path"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -140,7 +141,7 @@ func (f Facts) setProject(p api.ProjectSetParams) (Facts, Project, *api.Refusal)
 	if refused != nil {
 		return Facts{}, Project{}, refused
 	}
-	if p.PersonBind == nil && p.ExecutionProfile == nil && len(p.OpenNames) == 0 && len(p.CloseNames) == 0 {
+	if p.PersonBind == nil && p.ExecutionProfile == nil && p.RecordArguments == nil && len(p.OpenNames) == 0 && len(p.CloseNames) == 0 {
 		return Facts{}, Project{}, api.Refuse(refusal.BadRequest, "Nothing to set.")
 	}
 	names, refused := openNames(f.Projects[i].OpenNames, p.OpenNames, p.CloseNames)
@@ -158,7 +159,33 @@ func (f Facts) setProject(p api.ProjectSetParams) (Facts, Project, *api.Refusal)
 		}
 		g.Projects[i].ExecutionProfile = *p.ExecutionProfile
 	}
+	if p.RecordArguments != nil {
+		g.Projects[i].RecordArguments = *p.RecordArguments
+	}
+	if reflect.DeepEqual(g.Projects[i], f.Projects[i]) {
+		return f, f.Projects[i], nil
+	}
 	return g, g.Projects[i], nil
+}
+
+// moveProject gives a project another directory, or the same path anew; which one it is,
+// is written by whoever opens it. Its id, owner, grants and records stay.
+func (f Facts) moveProject(p api.ProjectMoveParams, now time.Time) (Facts, *Project, order.Account, *api.Refusal) {
+	i, refused := f.findProject(p.Project)
+	if refused != nil {
+		return Facts{}, nil, order.Account{}, refused
+	}
+	if !spec.CleanPath(p.Workspace) {
+		return Facts{}, nil, order.Account{}, api.Refuse(refusal.WorkspaceRefused, "The workspace is an absolute path in its shortest form, %q is not.", p.Workspace)
+	}
+	owner, ok := f.accountByID(f.Projects[i].Owner)
+	if !ok || owner.Deleted {
+		return Facts{}, nil, order.Account{}, api.Refuse(refusal.AccountDeleted, "It owned %s.", f.Projects[i].ID)
+	}
+	g := f.next()
+	x := &g.Projects[i]
+	x.Workspace, x.Moved = p.Workspace, max(now.UnixMilli(), x.Moved+1)
+	return g, x, owner, nil
 }
 
 // maxOpenNames bounds the protected names that a project may have open.
@@ -192,14 +219,14 @@ func protectedIn(p Project) []string {
 
 // retire leaves a tombstone: the id is never used again and nothing of it opens.
 func (f Facts) retire(id ids.Project) (Facts, *api.Refusal) {
-	i := slices.IndexFunc(f.Projects, func(p Project) bool { return p.ID == id })
+	i := f.projectAt(id)
 	if i < 0 {
 		return Facts{}, api.Refuse(refusal.ProjectUnknown, "%q", id)
 	}
 	if f.Projects[i].Deleted {
 		return f, nil
 	}
-	g := f.next()
+	g := f.next().without(func(c Credential) bool { return c.Project == id })
 	g.Projects[i].Deleted = true
 	return g, nil
 }
@@ -219,12 +246,12 @@ func checkServer(p api.ServerParams, profiles map[string]spec.Profile) (Revision
 	case profile.NeverRegister:
 		return refuse(refusal.ProfileUnknown, "%q is for Postern's own programs.", p.Profile)
 	}
-	scope, credential := orElse(p.Scope, "project"), orElse(p.Credential, "none")
+	scope := orElse(p.Scope, "project")
 	if scope != "project" && scope != "task" {
 		return refuse(refusal.BadRequest, "scope is project or task, not %q.", p.Scope)
 	}
-	if credential != "none" && credential != "required" {
-		return refuse(refusal.BadRequest, "credential is none or required, not %q.", p.Credential)
+	if refused := checkDelivery(p, profile); refused != nil {
+		return Revision{}, refused
 	}
 	if len(p.Command) == 0 || len(p.Command) > maxArgs {
 		return refuse(refusal.RegistrationWrong, "A command has 1 to %d words.", maxArgs)
@@ -271,8 +298,35 @@ func checkServer(p api.ServerParams, profiles map[string]spec.Profile) (Revision
 			return refuse(refusal.BadRequest, "%.64q is no tier (tool %.64q).", p.Tiers[tool], tool)
 		}
 	}
-	return Revision{Transport: "stdio", Command: slices.Clone(p.Command), Profile: p.Profile, ProfileDigest: profile.Digest, Scope: scope, Credential: credential,
-		Classes: p.Classes, Tiers: p.Tiers}, nil
+	secret, refused := secretFields(p.SecretFields)
+	if refused != nil {
+		return Revision{}, refused
+	}
+	return Revision{Transport: "stdio", Command: slices.Clone(p.Command), Profile: p.Profile, ProfileDigest: profile.Digest, Scope: scope, Credential: orElse(p.Credential, credentialNone), CredentialEnv: p.CredentialEnv, CredentialFD: p.CredentialFD,
+		Classes: p.Classes, Tiers: p.Tiers, SecretFields: secret}, nil
+}
+
+// Bounds of what a registration calls secret in arguments.
+const (
+	maxSecretFields = 64
+	maxSecretField  = 256 // bytes of one
+)
+
+// secretFields are the fields in one order, each once.
+func secretFields(fields []string) ([]string, *api.Refusal) {
+	if len(fields) > maxSecretFields {
+		return nil, api.Refuse(refusal.RegistrationWrong, "A registration has at most %d secret fields.", maxSecretFields)
+	}
+	for _, f := range fields {
+		if f == "" || len(f) > maxSecretField || !utf8.ValidString(f) || strings.HasPrefix(f, "/") && slices.Contains(strings.Split(f[1:], "/"), "") {
+			return nil, api.Refuse(refusal.RegistrationWrong, "A secret field is a name, or a path like /auth/key, of at most %d bytes; %.64q is not.", maxSecretField, f)
+		}
+	}
+	out := slices.Compact(slices.Sorted(slices.Values(fields)))
+	if len(out) == 0 {
+		return nil, nil // as it is read back
+	}
+	return out, nil
 }
 
 // executable tells whether the jail shows program as something it may execute, also
@@ -351,7 +405,7 @@ func (f Facts) deleteServer(sel string) (Facts, Server, *api.Refusal) {
 	if refused != nil {
 		return Facts{}, Server{}, refused
 	}
-	g := f.next()
+	g := f.next().without(func(c Credential) bool { return c.Server == f.Servers[i].ID })
 	g.Servers[i].Deleted = true
 	return g, g.Servers[i], nil
 }

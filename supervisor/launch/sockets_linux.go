@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"postern/ids"
+	"postern/supervisor/owned"
 	"postern/supervisor/peer"
 )
 
@@ -34,15 +35,11 @@ func openRunDir(path string) (*runDir, error) {
 	if err := makeDir(path, 0o711); err != nil {
 		return nil, err
 	}
-	dir, err := openPlain(path, unix.O_DIRECTORY)
+	dir, err := owned.Dir(path)
 	if err != nil {
 		return nil, err
 	}
 	r := &runDir{path: path, dir: dir}
-	if err := checkOwned(dir, 0o022); err != nil {
-		dir.Close()
-		return nil, err
-	}
 	if err := lockFile(dir); err != nil {
 		dir.Close()
 		return nil, fmt.Errorf("run directory %q: another posternd uses it: %w", path, err)

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -15,10 +16,10 @@ import (
 
 	"postern/ids"
 	"postern/jail"
-	"postern/refusal"
 	"postern/supervisor/api"
 	"postern/supervisor/audit"
 	"postern/supervisor/order"
+	"postern/supervisor/owned"
 )
 
 // Supervisor is one running posternd.
@@ -26,9 +27,10 @@ type Supervisor struct {
 	cfg       Config
 	file      *factsFile
 	run       *runDir
-	store     *os.File // of packages
+	packages  *packages
 	work      *os.File // of scratch directories, and of those of tasks
 	tasks     *taskDirs
+	secrets   *secrets
 	audit     *audit.Log
 	spawn     *spawner
 	launcher  *jail.Launcher
@@ -37,9 +39,11 @@ type Supervisor struct {
 	bridge    *os.File // the program
 	own       []ownDir // directories no workspace may overlap
 	slots     chan struct{}
+	doors     int // projects that the authority can listen for
 
-	change  sync.Mutex // one change of the facts at a time, and the start of a life
-	hadFile bool       // postern.yaml was there at the last good look; under change
+	change  sync.Mutex   // one change of the facts at a time, and the start of a life
+	handing sync.RWMutex // held for reading while a jail that is handed a secret starts
+	hadFile bool         // postern.yaml was there at the last good look; under change
 
 	mu        sync.Mutex
 	facts     Facts
@@ -51,8 +55,12 @@ type Supervisor struct {
 	life      *life
 	jails     map[ids.Jail]*running
 	looks     map[ids.Project]int // directories that are being looked at
-	resolves  map[ids.Project]*seats
+	resolves  *seats
+	fetches   *seats
+	copies    chan struct{}
+	rooms     rooms
 	restarts  int
+	served    atomic.Bool // an authority has served
 }
 
 // SealDescriptors marks everything above stderr close-on-exec, also what posternd
@@ -81,15 +89,23 @@ func Run(ctx context.Context, cfg Config) error {
 		}
 	}
 	cfg.Log.Info("serving", keyRunDir, cfg.RunDir, keyInstance, s.facts.Instance, keyFacts, s.facts.Version, keyUIDs, rangeText(cfg.UIDs))
+	s.tell(Notice{Status: "Starting the authority"})
+	stopping := context.AfterFunc(ctx, func() { s.tell(Notice{Stopping: true, Status: "Stopping"}) })
+	defer stopping()
+	ctx, end := context.WithCancel(ctx)
+	defer end()
 	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { s.leave(ctx, end); return nil })
 	g.Go(func() error { return s.serveRoot(ctx, root) })
 	g.Go(func() error { return s.keepAuthority(ctx) })
 	g.Go(func() error { return s.watchAccess(ctx) })
 	g.Go(func() error { return s.watchConfig(ctx) })
+	g.Go(func() error { return s.watchAuthority(ctx) })
 	g.Go(func() error {
 		s.tasks.keepSwept(ctx, func(err error) { cfg.Log.Error("what a tool server left stays", keyError, err) })
 		return nil
 	})
+	g.Go(func() error { s.keepCollected(ctx); return nil })
 	return g.Wait()
 }
 
@@ -118,13 +134,26 @@ func open(cfg Config) (s *Supervisor, undo func(), err error) {
 	// and what others must be able to walk is not closed by accident.
 	unix.Umask(0o022)
 
-	s = &Supervisor{cfg: cfg, live: settingsOf(cfg), hadFile: cfg.FileFound, config: api.ConfigState{File: cfg.File, At: time.Now().UnixMilli()}, own: cfg.ownDirs(), jails: map[ids.Jail]*running{}, looks: map[ids.Project]int{}, resolves: map[ids.Project]*seats{}, leases: newLeases(cfg.UIDs), slots: make(chan struct{}, maxLaunches)}
+	around, err := lookAround()
+	if err := errors.Join(append(around.inTheWay(), err)...); err != nil {
+		return nil, undo, err
+	}
+	if cfg.Cgroup, err = cfg.group(); err != nil {
+		return nil, undo, err
+	}
+	s = &Supervisor{cfg: cfg, live: settingsOf(cfg), hadFile: cfg.FileFound, config: api.ConfigState{File: cfg.File, At: time.Now().UnixMilli()}, own: cfg.ownDirs(), jails: map[ids.Jail]*running{}, looks: map[ids.Project]int{}, resolves: newSeats(maxResolves), fetches: newSeats(maxFetches), copies: make(chan struct{}, maxCopies), rooms: rooms{all: map[ids.Jail]*roomOf{}}, leases: newLeases(cfg.UIDs), slots: make(chan struct{}, maxLaunches)}
 	if s.file, err = openRootDir(cfg.RootDir); err != nil {
 		return nil, undo, err
 	}
 	stack = append(stack, s.file.close)
 	if s.facts, err = s.loadFacts(); err != nil {
 		return nil, undo, err
+	}
+	if s.doors, err = openDoors(); err != nil {
+		return nil, undo, err
+	}
+	if n := s.facts.living(); n > s.doors {
+		return nil, undo, errors.New(tooMany(n, s.doors))
 	}
 	release, err := lockUIDs(cfg.LockDir, cfg.UIDs)
 	if errors.Is(err, os.ErrNotExist) {
@@ -134,15 +163,27 @@ func open(cfg Config) (s *Supervisor, undo func(), err error) {
 		return nil, undo, err
 	}
 	stack = append(stack, release)
-	for name, at := range map[string]**os.File{packageDir: &s.store, workDir: &s.work} {
+	s.secrets = &secrets{systemd: cfg.Credentials}
+	var store *os.File
+	for name, at := range map[string]**os.File{packageDir: &store, workDir: &s.work, secretsDir: &s.secrets.dir} {
 		if *at, err = privateDir(filepath.Join(cfg.RootDir, name)); err != nil {
 			return nil, undo, err
 		}
 		f := *at
 		stack = append(stack, func() { f.Close() })
 	}
-	if err := sweepPackages(s.store, s.facts); err != nil {
+	s.packages = openPackages(store)
+	if err := s.packages.begin(s.facts); err != nil {
 		return nil, undo, err
+	}
+	if err := s.keepForms(s.facts, cfg.Profiles); err != nil {
+		return nil, undo, err
+	}
+	if err := s.secrets.sweep(s.facts); err != nil {
+		return nil, undo, err
+	}
+	for _, w := range s.secrets.warnings(s.facts) {
+		cfg.Log.Warn(w)
 	}
 	if s.tasks, err = openTaskDirs(s.work, s.facts); err != nil {
 		return nil, undo, err
@@ -158,6 +199,9 @@ func open(cfg Config) (s *Supervisor, undo func(), err error) {
 	s.accessWas = isThere(s.access)
 	if s.access.Error != "" {
 		cfg.Log.Error("the access policy cannot be read, and whom it governs is denied", keyError, s.access.Error)
+	}
+	if raw, err := s.told(); err != nil || len(raw) > order.MaxRoot {
+		return nil, undo, errors.Join(err, fmt.Errorf("the root facts, the hosts and the access policy take %d bytes for the authority, at most %d", len(raw), order.MaxRoot))
 	}
 	if err := prepareState(cfg.StateDir, cfg.UID, cfg.GID); err != nil {
 		return nil, undo, err
@@ -216,11 +260,11 @@ func privateDir(path string) (*os.File, error) {
 	if err := makeDir(path, 0o700); err != nil {
 		return nil, err
 	}
-	f, err := openPlain(path, unix.O_DIRECTORY)
+	f, err := owned.Open(path, unix.O_DIRECTORY)
 	if err != nil {
 		return nil, err
 	}
-	if err := checkOwned(f, 0o077); err != nil {
+	if err := owned.Check(f, owned.OthersAny); err != nil {
 		f.Close()
 		return nil, err
 	}
@@ -239,22 +283,22 @@ func prepareState(path string, uid, gid uint32) error {
 	if err != nil {
 		return err
 	}
-	f, err := openPlain(path, unix.O_DIRECTORY)
+	f, err := owned.Open(path, unix.O_DIRECTORY)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	return checkOwnedBy(f, uid, 0o077)
+	return owned.CheckBy(f, uid, owned.OthersAny)
 }
 
 // openProgram opens one of Postern's programs once; what is started later is this file,
 // whatever its path says then.
 func openProgram(path string) (*os.File, error) {
-	f, err := openPlain(path, 0)
+	f, err := owned.Open(path, 0)
 	if err != nil {
 		return nil, err
 	}
-	if err := checkOwned(f, 0o022); err != nil {
+	if err := owned.Check(f, owned.OthersWrite); err != nil {
 		f.Close()
 		return nil, err
 	}
@@ -266,62 +310,6 @@ func (s *Supervisor) now() (Facts, *life) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.facts, s.life
-}
-
-// commit makes f the facts: durable first, then memory, then the authority, which must
-// say that it decides by them. One that does not is ended: whatever it had decided by
-// the old facts ends with it, and its successor starts with the new ones.
-//
-// Preconditions: s.change is held.
-func (s *Supervisor) commit(ctx context.Context, f Facts, wait bool) error {
-	if err := s.file.save(f); err != nil {
-		return api.Refuse(refusal.StoreUnavailable, "The root facts could not be written: %v.", err)
-	}
-	s.mu.Lock()
-	s.facts = f
-	s.mu.Unlock()
-	s.push(ctx, wait)
-	return nil
-}
-
-// push tells the authority what root decides now, and waits until it says that it
-// decides by it. Pushes have numbers of their own: the access policy changes without
-// the facts.
-//
-// Preconditions: s.change is held.
-func (s *Supervisor) push(ctx context.Context, wait bool) {
-	l, root, n := s.next()
-	if l == nil {
-		return
-	}
-	if err := l.a.sendFacts(root, n); err != nil {
-		return // it is being replaced; the next one gets these facts first
-	}
-	if !wait || !l.a.until(ctx, 0, func(a *authority) bool { return a.ready }) {
-		return // before it is ready it decides nothing
-	}
-	if !l.a.until(ctx, ackWait, func(a *authority) bool { return a.acked >= n }) {
-		l.a.kill("it did not take new facts")
-	}
-}
-
-// next is what is pushed next, its number, and to whom.
-func (s *Supervisor) next() (*life, order.Root, uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.pushed++
-	return s.life, s.view(s.facts), s.pushed
-}
-
-// view is what the authority is told.
-//
-// Preconditions: s.mu is held.
-func (s *Supervisor) view(f Facts) order.Root {
-	r := f.root(s.live.hosts, s.cfg.UIDs, s.live.profiles)
-	r.Keep = s.live.keep
-	r.Access = s.access
-	r.Audit = order.Audit{MaxBytes: s.live.audit.MaxBytes, Keep: s.live.audit.Keep}
-	return r
 }
 
 // life is one authority with everything that was started for it.
@@ -348,6 +336,7 @@ func (s *Supervisor) keepAuthority(ctx context.Context) error {
 			pause = restartFirst
 		}
 		s.cfg.Log.Error("the authority ended", keyError, err, keyPause, pause)
+		s.tell(Notice{Status: fmt.Sprintf("The authority ended, and another is started in %v: %v", pause, err)})
 		select {
 		case <-ctx.Done():
 			return nil
@@ -378,7 +367,11 @@ func (s *Supervisor) oneLife(ctx context.Context) error {
 	s.life = nil
 	s.mu.Unlock()
 	if ctx.Err() == nil {
-		a.kill("its wire ended")
+		select {
+		case <-a.done: // its own end is why its wire ended, and says more
+		case <-time.After(reapWait):
+			a.kill("its wire ended")
+		}
 	}
 	<-a.done
 	stop()
@@ -389,9 +382,9 @@ func (s *Supervisor) oneLife(ctx context.Context) error {
 	l.work.Wait()
 	a.close()
 	a.mu.Lock()
-	why := a.why
+	why := orElse(a.why, a.how)
 	a.mu.Unlock()
-	return errors.Join(err, s.run.clearAuthority(), fmt.Errorf("ended because %s", orElse(why, "it exited")))
+	return errors.Join(err, s.run.clearAuthority(), errors.New(why))
 }
 
 // begin gives a new authority what it starts with: facts, its socket, and every
@@ -401,8 +394,12 @@ func (s *Supervisor) begin(l *life) error {
 	defer s.change.Unlock()
 	f, _ := s.now()
 	fail := func(err error) error { l.a.kill(err.Error()); return err }
-	_, root, n := s.next()
-	if err := l.a.sendFacts(root, n); err != nil {
+	raw, err := s.told()
+	if err != nil {
+		return fail(err)
+	}
+	_, n := s.next()
+	if err := l.a.sendFacts(raw, n); err != nil {
 		return fail(err)
 	}
 	control, err := s.run.control()
@@ -427,14 +424,15 @@ func (s *Supervisor) begin(l *life) error {
 	l.work.Add(1)
 	go func() {
 		defer l.work.Done()
-		if !l.a.until(l.ctx, readyWait, func(a *authority) bool { return a.ready }) {
-			l.a.kill("it was not ready in time")
+		if !l.a.becomesReady(l.ctx, readyWait) {
+			l.a.kill(fmt.Sprintf("it was not ready, and gave no sign of reading its store for %v", readyWait))
 			return
 		}
 		s.cfg.Log.Info("authority ready", keyPID, l.a.proc.Pid)
 		if s.cfg.Ready != nil {
 			s.cfg.Ready()
 		}
+		s.tell(Notice{Ready: !s.served.Swap(true), Status: s.statusLine(l)})
 	}()
 	return nil
 }

@@ -3,8 +3,6 @@ package launch
 import (
 	"sync"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"postern/ids"
 	"postern/refusal"
 	"postern/supervisor/api"
@@ -64,9 +62,4 @@ func (t *tokens) forget(task ids.Task) bool {
 	_, ok := t.of[task]
 	delete(t.of, task)
 	return ok
-}
-
-func quoted(s string) jsontext.Value {
-	b, _ := jsontext.AppendQuote(nil, s) // ids are ASCII
-	return b
 }

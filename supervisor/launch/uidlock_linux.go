@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"postern/supervisor/order"
+	"postern/supervisor/owned"
 )
 
 const (
@@ -120,7 +121,7 @@ func openLock(path string) (*os.File, error) {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
 	f := os.NewFile(uintptr(fd), path)
-	if err := checkOwned(f, 0o077); err != nil {
+	if err := owned.Check(f, owned.OthersAny); err != nil {
 		f.Close()
 		return nil, err
 	}
@@ -130,7 +131,7 @@ func openLock(path string) (*os.File, error) {
 // readLock tells the range of a lock file and whether somebody holds it. What another
 // user put there locks nothing.
 func readLock(path string) (order.Range, bool, error) {
-	f, err := openPlain(path, 0)
+	f, err := owned.Open(path, 0)
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, os.ErrNotExist) {
 		return order.Range{}, false, nil
 	}
@@ -138,7 +139,7 @@ func readLock(path string) (order.Range, bool, error) {
 		return order.Range{}, false, err
 	}
 	defer f.Close()
-	if checkOwned(f, 0o077) != nil {
+	if owned.Check(f, owned.OthersAny) != nil {
 		return order.Range{}, false, nil
 	}
 	if lockFile(f) == nil { // nobody's; everyone who makes one has entered the gate

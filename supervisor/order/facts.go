@@ -9,7 +9,7 @@ import (
 )
 
 // Root is the set of facts that only root changes. Version rises with each change.
-// It holds no credential and no environment value.
+// It holds no secret and no environment value.
 type Root struct {
 	Version  uint64       `json:"version"`
 	Instance ids.Instance `json:"instance"`
@@ -17,11 +17,23 @@ type Root struct {
 	Projects []Project    `json:"projects"`
 	Servers  []Server     `json:"servers"`
 	Hosts    []Host       `json:"hosts"`
-	UIDs     Range        `json:"uids"`
-	Access   Access       `json:"access"`
-	Audit    Audit        `json:"audit"`
-	Keep     Keep         `json:"keep,omitzero"`
-	Warnings []string     `json:"warnings,omitempty"`
+	// Credentials say which project has one for which server, and nothing of what it is.
+	Credentials []Credential `json:"credentials,omitempty"`
+
+	UIDs     Range    `json:"uids"`
+	Access   Access   `json:"access"`
+	Audit    Audit    `json:"audit"`
+	Keep     Keep     `json:"keep,omitzero"`
+	Sessions Sessions `json:"sessions,omitzero"`
+
+	Artifacts KeepArtifacts `json:"artifacts,omitzero"`
+	// MetricsUID may read counts beside root; 0 is nobody.
+	MetricsUID uint32 `json:"metrics_uid,omitzero"`
+	// ReadOnly is since when nothing is changed, milliseconds since the epoch; 0: changes
+	// are made.
+	ReadOnly int64 `json:"read_only_since,omitzero"`
+
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // Audit says how much of the authority's record of changes is kept.
@@ -58,8 +70,10 @@ type Project struct {
 	Workspace        string      `json:"workspace"`
 	PersonBind       bool        `json:"person_bind"`
 	ExecutionProfile string      `json:"execution_profile"`
-	OpenNames        []string    `json:"open_names,omitempty"` // protected names that its servers may write
-	Created          int64       `json:"created"`              // milliseconds since the epoch
+	RecordArguments  bool        `json:"record_arguments,omitzero"` // what its calls are given is kept with their records
+	OpenNames        []string    `json:"open_names,omitempty"`      // protected names that its servers may write
+	Created          int64       `json:"created"`                   // milliseconds since the epoch
+	Moved            int64       `json:"moved,omitzero"`            // when its directory became another one; tasks from before have ended
 	Deleted          bool        `json:"deleted,omitempty"`
 }
 
@@ -77,29 +91,43 @@ func (s Server) Current() Revision { return s.Revisions[len(s.Revisions)-1] }
 // Revision is everything the authority may know of what would run. The command
 // itself stays with posternd.
 type Revision struct {
-	ID         ids.Revision        `json:"id"`
-	Digest     string              `json:"digest"`
-	Profile    string              `json:"profile"`
-	Fork       bool                `json:"fork"`       // its jail may spawn
-	Credential string              `json:"credential"` // none or required
-	Scope      string              `json:"scope"`      // project or task
-	Writes     bool                `json:"writes"`     // its jail can write into the directory it is given
-	Classes    map[string][]string `json:"classes,omitempty"`
-	Tiers      map[string]string   `json:"tiers,omitempty"`
-	Created    int64               `json:"created"`
-	CallMs     int64               `json:"call_ms"`  // limit of one call
-	StartMs    int64               `json:"start_ms"` // limit of start, handshake and listing
-	IdleMs     int64               `json:"idle_ms"`
-	StopMs     int64               `json:"stop_ms"`
-	CallMostMs int64               `json:"call_most_ms,omitzero"` // with all its progress; 0: the authority's own bound
-	Calls      int                 `json:"calls,omitzero"`        // in flight at one instance; 0 as above
-	Line       int64               `json:"line,omitzero"`         // these are the bridge's; 0 as above
-	Depth      int                 `json:"depth,omitzero"`
-	Blocks     int                 `json:"blocks,omitzero"`
-	Stderr     int64               `json:"stderr,omitzero"`
-	Pages      int                 `json:"pages,omitzero"`
-	Queue      int64               `json:"queue,omitzero"`
-	PerSession int                 `json:"per_session,omitzero"` // of Calls, those of one session; the authority's
+	ID           ids.Revision        `json:"id"`
+	Digest       string              `json:"digest"`
+	Profile      string              `json:"profile"`
+	Fork         bool                `json:"fork"`       // its jail may spawn
+	Credential   string              `json:"credential"` // none or required
+	Scope        string              `json:"scope"`      // project or task
+	Writes       bool                `json:"writes"`     // its jail can write into the directory it is given
+	Classes      map[string][]string `json:"classes,omitempty"`
+	Tiers        map[string]string   `json:"tiers,omitempty"`
+	SecretFields []string            `json:"secret_fields,omitempty"` // of arguments, which no record shows
+	Created      int64               `json:"created"`
+	CallMs       int64               `json:"call_ms"`  // limit of one call
+	StartMs      int64               `json:"start_ms"` // limit of start, handshake and listing
+	IdleMs       int64               `json:"idle_ms"`
+	StopMs       int64               `json:"stop_ms"`
+	CallMostMs   int64               `json:"call_most_ms,omitzero"` // with all its progress; 0: the authority's own bound
+	Calls        int                 `json:"calls,omitzero"`        // in flight at one instance; 0 as above
+	Line         int64               `json:"line,omitzero"`         // these are the bridge's; 0 as above
+	Depth        int                 `json:"depth,omitzero"`
+	Blocks       int                 `json:"blocks,omitzero"`
+	Stderr       int64               `json:"stderr,omitzero"`
+	Pages        int                 `json:"pages,omitzero"`
+	Queue        int64               `json:"queue,omitzero"`
+	PerSession   int                 `json:"per_session,omitzero"` // of Calls, those of one session; the authority's
+	Items        int                 `json:"items,omitzero"`       // of one list; from here on the bridge's again
+	Definition   int64               `json:"definition,omitzero"`  // bytes of one item
+	Listing      int64               `json:"listing,omitzero"`     // bytes of one list
+	LineWaitMs   int64               `json:"line_wait_ms,omitzero"`
+}
+
+// Credential is the place of one: what it is stays with posternd. Generation rises when
+// it is rotated, and is never 0.
+type Credential struct {
+	ID         ids.Credential `json:"id"`
+	Project    ids.Project    `json:"project"`
+	Server     ids.Server     `json:"server"`
+	Generation uint64         `json:"generation"`
 }
 
 // Host is a program that may create tasks.
@@ -115,6 +143,23 @@ type Host struct {
 type Keep struct {
 	Days uint32 `json:"days,omitzero"`
 	MiB  uint32 `json:"mib,omitzero"` // of activity.db in use
+}
+
+// Sessions bounds what bridges take from each runtime; 0 is the bridge's own bound, and
+// nothing here widens it.
+type Sessions struct {
+	Requests        uint32 `json:"requests,omitzero"`          // without an answer
+	LineKiB         uint32 `json:"line_kib,omitzero"`          // of one line
+	LineWaitSeconds uint32 `json:"line_wait_seconds,omitzero"` // for a long line to come on
+	Depth           uint32 `json:"depth,omitzero"`             // of nested values
+	QueueKiB        uint32 `json:"queue_kib,omitzero"`         // that wait for it to read
+}
+
+// KeepArtifacts says which artifacts of calls are kept.
+type KeepArtifacts struct {
+	Days       uint32 `json:"days"`
+	MiB        uint32 `json:"mib"` // of all projects
+	ProjectMiB uint32 `json:"project_mib"`
 }
 
 // Range is the machine-wide range of leased uids.

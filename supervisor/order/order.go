@@ -8,9 +8,10 @@
 //
 //	authority                                posternd
 //	                                 ◀─────  Facts{version} + memfd        at start and at each change
-//	  FactsAck{version}              ─────▶  (only now the change answers its caller)
+//	  FactsAck{version, stands}      ─────▶  (only now the change answers its caller)
 //	                                 ◀─────  Control{} + listening socket
 //	                                 ◀─────  ProjectSocket{project} + listening socket
+//	  Opening{}                      ─────▶  its store is still being read: again and again
 //	  Ready{}                        ─────▶
 //	  LaunchBridge{seq, project, set}─────▶
 //	                                 ◀─────  Launched{seq, jail} + wire end
@@ -23,6 +24,8 @@
 //	                                 ◀─────  Exited{jail, …}               once for each Launched
 //	  Resolve{seq, project, paths, …}─────▶  path arguments of one call
 //	                                 ◀─────  Resolved{seq, inside}
+//	  Fetch{seq, jail, path}         ─────▶  a file that a tool server's result names
+//	                                 ◀─────  Fetched{seq, size, why} + memfd
 //	  Retire{seq, project}           ─────▶  tombstone: it only narrows
 //	  TokenFile{seq, task, uid}      ─────▶
 //	                                 ◀─────  TokenFileIs{seq, path} + file open for writing
@@ -32,12 +35,16 @@
 //	  StatJails{seq}                 ─────▶
 //	                                 ◀─────  Stats{seq, rows, last}
 //	                                 ◀─────  Done{seq, code, text}
+//	                                 ◀─────  Ping{n}                       does its loop still turn?
+//	  Pong{n, sessions, calls}       ─────▶
+//	                                 ◀─────  Drain{timeout}                posternd ends: take nothing new
+//	  Drained{ended}                 ─────▶  no jail is left
 //
 // Descriptors travel down only.
 //
 // Invariants:
 //   - order-1: a message of one direction never decodes as one of the other.
-//   - order-2: an order carries no command, uid map or environment, and no path but those of Resolve, which are looked up beneath a project's directory and nowhere else.
+//   - order-2: an order carries no command, uid map or environment, and no path but those of Resolve and Fetch, which are looked up beneath a project's directory, or a task's own, and nowhere else.
 //
 // It is not the transport; launch obeys orders, workers gives them.
 package order
@@ -46,6 +53,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/go-json-experiment/json"
 
@@ -57,17 +65,37 @@ import (
 const (
 	MaxMessage   = 64 << 10
 	MaxText      = 2048
-	MaxStatsRows = 64  // rows of one Stats message
-	MaxTaskDirs  = 512 // tasks of one TaskDirs message
+	MaxStatsRows = 64      // rows of one Stats message
+	MaxTaskDirs  = 512     // tasks of one TaskDirs message
+	MaxStands    = 100     // calls that one FactsAck names
+	MaxStandTool = 256     // bytes of a tool's name there
+	MaxFetched   = 8 << 20 // bytes of one file
 )
+
+// OpeningEvery is how often the authority tells that it reads its store.
+const OpeningEvery = 5 * time.Second
 
 // Orders of the authority.
 type (
+	// Opening tells that the authority still reads its store, and that this goes on,
+	// every OpeningEvery.
+	Opening struct{}
 	// Ready tells that the authority has read its store and listens.
 	Ready struct{}
-	// FactsAck tells that the facts of this version decide from now on.
+	// FactsAck tells that the facts of this version decide from now on, and names calls
+	// that were admitted before and that the change cut. More of them are only counted.
 	FactsAck struct {
-		Version uint64 `json:"version"`
+		Version uint64  `json:"version"`
+		Stands  []Stand `json:"stands,omitempty"`
+		More    int     `json:"more,omitzero"`
+	}
+	// Stand is a call that was admitted before a change; its effects stand.
+	Stand struct {
+		Call       ids.Call `json:"call"`
+		Tool       string   `json:"tool"`
+		AgeMs      int64    `json:"age_ms"`
+		CancelSent bool     `json:"cancel_sent"`
+		Drains     bool     `json:"drains,omitzero"` // it may finish at its former revision
 	}
 	// LaunchBridge asks for the bridge of one ceiling (set) of a project.
 	LaunchBridge struct {
@@ -107,6 +135,13 @@ type (
 		Paths   []string    `json:"paths"`
 		OfHost  bool        `json:"of_host,omitempty"`
 	}
+	// Fetch asks for the bytes of a file that a result named by its path, as the tool
+	// server sees it in whose jail it was said. That lives, or has ended a moment ago.
+	Fetch struct {
+		Seq  uint64   `json:"seq"`
+		Jail ids.Jail `json:"jail"`
+		Path string   `json:"path"`
+	}
 	// Retire leaves a tombstone for a project.
 	Retire struct {
 		Seq     uint64      `json:"seq"`
@@ -131,6 +166,16 @@ type (
 	// StatJails asks for the use of every live jail.
 	StatJails struct {
 		Seq uint64 `json:"seq"`
+	}
+	// Drained tells that everything ended, and how many calls were given up for it.
+	Drained struct {
+		Ended uint64 `json:"ended"`
+	}
+	// Pong answers Ping, from the loop that decides calls, with what is open there.
+	Pong struct {
+		N        uint64 `json:"n"`
+		Sessions uint64 `json:"sessions"`
+		Calls    uint64 `json:"calls"`
 	}
 )
 
@@ -169,6 +214,12 @@ type (
 		Which  int          `json:"which,omitempty"`
 		Code   refusal.Code `json:"code,omitempty"`
 		Text   string       `json:"text,omitempty"`
+	}
+	// Fetched answers Fetch with a sealed memfd of so many bytes. With Why there is none.
+	Fetched struct {
+		Seq  uint64 `json:"seq"`
+		Size int64  `json:"size"`
+		Why  string `json:"why,omitempty"`
 	}
 	// Exited tells that a jail is empty and gone.
 	Exited struct {
@@ -212,12 +263,31 @@ type (
 		Memory   int64        `json:"memory"`  // bytes
 		CPUUsec  int64        `json:"cpu_usec"`
 		Pids     int          `json:"pids"`
+
+		MemoryMax int64     `json:"memory_max,omitzero"` // bytes; its limits
+		PidsMax   int       `json:"pids_max,omitzero"`
+		Pressure  *Pressure `json:"pressure,omitzero"` // nil where the kernel keeps none
+	}
+	// Pressure is how much of the last ten seconds, in percent, something in a jail
+	// waited for a resource.
+	Pressure struct {
+		Memory float64 `json:"memory"`
+		CPU    float64 `json:"cpu"`
+		IO     float64 `json:"io"`
 	}
 	// Done answers Retire (and TokenFile when it was refused): Code "" is success.
 	Done struct {
 		Seq  uint64       `json:"seq"`
 		Code refusal.Code `json:"code,omitempty"`
 		Text string       `json:"text,omitempty"`
+	}
+	// Drain tells that posternd ends, and how long open calls may go on.
+	Drain struct {
+		TimeoutMs int64 `json:"timeout_ms"`
+	}
+	// Ping asks for a sign of life of the loop that decides calls.
+	Ping struct {
+		N uint64 `json:"n"`
 	}
 )
 
@@ -227,6 +297,7 @@ type (
 	Down interface{ down() string }
 )
 
+func (Opening) up() string       { return "Opening" }
 func (Ready) up() string         { return "Ready" }
 func (FactsAck) up() string      { return "FactsAck" }
 func (LaunchBridge) up() string  { return "LaunchBridge" }
@@ -234,11 +305,14 @@ func (LaunchServer) up() string  { return "LaunchServer" }
 func (LaunchProbe) up() string   { return "LaunchProbe" }
 func (Stop) up() string          { return "Stop" }
 func (Resolve) up() string       { return "Resolve" }
+func (Fetch) up() string         { return "Fetch" }
 func (Retire) up() string        { return "Retire" }
 func (TokenFile) up() string     { return "TokenFile" }
 func (TokenFileGone) up() string { return "TokenFileGone" }
 func (TaskGone) up() string      { return "TaskGone" }
 func (StatJails) up() string     { return "StatJails" }
+func (Drained) up() string       { return "Drained" }
+func (Pong) up() string          { return "Pong" }
 
 func (Facts) down() string         { return "Facts" }
 func (Control) down() string       { return "Control" }
@@ -246,11 +320,14 @@ func (ProjectSocket) down() string { return "ProjectSocket" }
 func (Launched) down() string      { return "Launched" }
 func (NotLaunched) down() string   { return "NotLaunched" }
 func (Resolved) down() string      { return "Resolved" }
+func (Fetched) down() string       { return "Fetched" }
 func (Exited) down() string        { return "Exited" }
 func (TaskDirs) down() string      { return "TaskDirs" }
 func (TokenFileIs) down() string   { return "TokenFileIs" }
 func (Stats) down() string         { return "Stats" }
 func (Done) down() string          { return "Done" }
+func (Drain) down() string         { return "Drain" }
+func (Ping) down() string          { return "Ping" }
 
 // ErrTooLong is returned for a message over MaxMessage.
 var ErrTooLong = errors.New("message exceeds the wire's limit")
@@ -286,6 +363,7 @@ func as[M any, I any](wrap func(M) I) decoder[I] {
 }
 
 var ups = map[string]decoder[Up]{
+	"Opening":       as(func(m Opening) Up { return m }),
 	"Ready":         as(func(m Ready) Up { return m }),
 	"FactsAck":      as(func(m FactsAck) Up { return m }),
 	"LaunchBridge":  as(func(m LaunchBridge) Up { return m }),
@@ -293,11 +371,14 @@ var ups = map[string]decoder[Up]{
 	"LaunchProbe":   as(func(m LaunchProbe) Up { return m }),
 	"Stop":          as(func(m Stop) Up { return m }),
 	"Resolve":       as(func(m Resolve) Up { return m }),
+	"Fetch":         as(func(m Fetch) Up { return m }),
 	"Retire":        as(func(m Retire) Up { return m }),
 	"TokenFile":     as(func(m TokenFile) Up { return m }),
 	"TokenFileGone": as(func(m TokenFileGone) Up { return m }),
 	"TaskGone":      as(func(m TaskGone) Up { return m }),
 	"StatJails":     as(func(m StatJails) Up { return m }),
+	"Drained":       as(func(m Drained) Up { return m }),
+	"Pong":          as(func(m Pong) Up { return m }),
 }
 
 var downs = map[string]decoder[Down]{
@@ -307,11 +388,14 @@ var downs = map[string]decoder[Down]{
 	"Launched":      as(func(m Launched) Down { return m }),
 	"NotLaunched":   as(func(m NotLaunched) Down { return m }),
 	"Resolved":      as(func(m Resolved) Down { return m }),
+	"Fetched":       as(func(m Fetched) Down { return m }),
 	"Exited":        as(func(m Exited) Down { return m }),
 	"TaskDirs":      as(func(m TaskDirs) Down { return m }),
 	"TokenFileIs":   as(func(m TokenFileIs) Down { return m }),
 	"Stats":         as(func(m Stats) Down { return m }),
 	"Done":          as(func(m Done) Down { return m }),
+	"Drain":         as(func(m Drain) Down { return m }),
+	"Ping":          as(func(m Ping) Down { return m }),
 }
 
 // DecodeUp reads one order.
@@ -342,6 +426,10 @@ func Descriptors(m Down) int {
 	switch m := m.(type) {
 	case Facts, Control, ProjectSocket, TokenFileIs:
 		return 1
+	case Fetched:
+		if m.Why == "" {
+			return 1
+		}
 	case Launched:
 		if m.Bridge != "" {
 			return 4

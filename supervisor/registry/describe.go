@@ -81,6 +81,11 @@ func (r *Registry) now(row store.Row) (target, text string, ok bool) {
 			text = "a token"
 		}
 		return string(row.Task), text, true
+	case store.Paired:
+		if old, is := r.paired[person{row.Channel, row.Identity}]; is {
+			text = rowText(old)
+		}
+		return row.Channel + ":" + access.Mask(row.Identity), text, true
 	}
 	return "", "", false
 }
@@ -122,6 +127,8 @@ func rowText(row store.Row) string {
 			return "token ended"
 		}
 		return fmt.Sprintf("a token for uid %d, %d binds", row.UID, row.Binds)
+	case store.Paired:
+		return fmt.Sprintf("paired through host %q", row.Host)
 	}
 	return ""
 }

@@ -53,6 +53,9 @@ func (r *Registry) AllTasks() []*Task {
 	return out
 }
 
+// LiveOfHost counts the live tasks of a configured host, in all projects.
+func (r *Registry) LiveOfHost(host string) int { return r.ofHost[host] }
+
 // LocalTask returns the live task of a person in a project and mode, nil if there is none.
 func (r *Registry) LocalTask(a ids.Account, p ids.Project, mode string) *Task {
 	for _, t := range r.live[p] {
@@ -118,9 +121,13 @@ func (r *Registry) AccountStanding(a ids.Account) policy.Account {
 
 // ProjectStanding says where a project stands, by what root says of it.
 func (r *Registry) ProjectStanding(p ids.Project) policy.Project {
-	rp, ok := r.root.Projects[p]
+	rp := r.root.Projects[p]
+	return rp.standing()
+}
+
+func (rp *RootProject) standing() policy.Project {
 	switch {
-	case !ok:
+	case rp.ID == "":
 		return policy.ProjectUnknown
 	case rp.Deleted:
 		return policy.ProjectDeleted
@@ -130,18 +137,27 @@ func (r *Registry) ProjectStanding(p ids.Project) policy.Project {
 
 // Role returns an account's role in a project, "" for none.
 func (r *Registry) Role(a ids.Account, p ids.Project) string {
-	if rp, ok := r.root.Projects[p]; ok && rp.Owner == a && a != "" {
+	rp := r.root.Projects[p]
+	return roleIn(&rp, r.View(p), a)
+}
+
+func roleIn(rp *RootProject, v *View, a ids.Account) string {
+	if rp.Owner == a && a != "" {
 		return Owner
 	}
-	return r.View(p).Members[a]
+	return v.Members[a]
 }
 
 // HostStanding says whether a task's host may act for its account in its project, and
 // for people of its channel. People themselves act where person_bind is on.
 func (r *Registry) HostStanding(t *Task) policy.Host {
+	return r.hostStanding(t, r.root.Projects[t.Project].PersonBind)
+}
+
+func (r *Registry) hostStanding(t *Task, personBind bool) policy.Host {
 	channel, _, _ := strings.Cut(t.Principal, ":")
 	if t.Host == LocalHost {
-		if channel == access.Channel && r.root.Projects[t.Project].PersonBind {
+		if channel == access.Channel && personBind {
 			return policy.HostAssigned
 		}
 		return policy.HostNotAssigned
@@ -160,7 +176,10 @@ func (r *Registry) HostStanding(t *Task) policy.Host {
 // a prompt, or a resource, which has the grant whose prefix covers it. It tells false
 // when the connection is not this project's.
 func (r *Registry) Tool(p ids.Project, c ids.Connection, tool string) (Tool, bool) {
-	con := r.View(p).Connections[c]
+	return r.toolOf(r.View(p).Connections[c], tool)
+}
+
+func (r *Registry) toolOf(con *Connected, tool string) (Tool, bool) {
 	if con == nil {
 		return Tool{}, false
 	}
@@ -241,9 +260,14 @@ func (r *Registry) CredentialOK(t *Tool) bool {
 		return false
 	}
 	if t.Revision.Required || t.Connected.Credential != Keyless {
-		return t.Connected.Credential == WithCredential && r.root.Assigned[Assignment{t.Connected.Project, t.Connected.Server}]
+		return t.Connected.Credential == WithCredential && r.Assigned(t.Connected.Project, t.Connected.Server) != Credential{}
 	}
 	return true
+}
+
+// Assigned is the credential that a project has for a server, the zero one if none.
+func (r *Registry) Assigned(p ids.Project, s ids.Server) Credential {
+	return r.root.Assigned[Assignment{p, s}]
 }
 
 // Facts fills in every factor that the registry knows of a call by a task: who,
@@ -251,7 +275,9 @@ func (r *Registry) CredentialOK(t *Tool) bool {
 // session, the running revision, the principal's ceiling, the approval, the
 // limits and the store are the gate's. tool is the server's own name.
 func (r *Registry) Facts(f *policy.Facts, t *Task, p ids.Project, c ids.Connection, tool string) (Tool, bool) {
-	f.Project = r.ProjectStanding(p)
+	// Each of these is looked up once: half of a decision's time is looking up.
+	rp, v := r.root.Projects[p], r.View(p)
+	f.Project = rp.standing()
 	if t != nil {
 		f.Task = policy.TaskLive
 		if t.Ended != 0 {
@@ -259,22 +285,30 @@ func (r *Registry) Facts(f *policy.Facts, t *Task, p ids.Project, c ids.Connecti
 		}
 		f.Bound = t.Project == p
 		f.Account = r.AccountStanding(t.Account)
-		f.Host = r.HostStanding(t)
-		role := r.Role(t.Account, p)
+		if f.Bound { // and so rp is the task's project
+			f.Host = r.hostStanding(t, rp.PersonBind)
+		} else {
+			f.Host = r.HostStanding(t)
+		}
+		role := roleIn(&rp, v, t.Account)
 		f.Member = role == Owner || role == Member
 	}
-	k, ok := r.Tool(p, c, tool)
+	k, ok := r.toolOf(v.Connections[c], tool)
 	if !ok {
 		return k, false
 	}
-	f.Connection = policy.ConnectionDisabled
-	if k.Connected.Enabled && !k.Server.Deleted {
+	switch {
+	case k.Server.Deleted:
+		f.Connection = policy.ConnectionOrphaned
+	case k.Connected.Enabled:
 		f.Connection = policy.ConnectionEnabled
+	default:
+		f.Connection = policy.ConnectionDisabled
 	}
 	f.Accepted, f.Current = k.Connected.Accepted, k.Server.Current
 	f.Granted = k.Grant != nil
 	f.Pin = k.Standing()
-	f.Profile = policy.ProfileAnswer(r.root.Projects[p].ExecutionProfile, k.Classes, k.Revision != nil && k.Revision.Fork)
+	f.Profile = policy.ProfileAnswer(rp.ExecutionProfile, k.Classes, k.Revision != nil && k.Revision.Fork)
 	f.Credential = r.CredentialOK(&k)
 	f.Tier = k.Tier
 	return k, true

@@ -40,6 +40,7 @@ type (
 	Grant      = store.Grant
 	Pin        = store.Pin
 	Task       = store.Task
+	Paired     = store.Paired
 )
 
 // LocalHost is the host of tasks that people make by connecting themselves.
@@ -67,8 +68,10 @@ type Registry struct {
 	probes   map[ids.Revision]*Catalogue
 	tasks    map[ids.Task]*Task
 	live     map[ids.Project]map[ids.Task]*Task // the tasks that have not ended
+	ofHost   map[string]int                     // how many of them each host has
 	tokens   map[token.Digest]*token.Binding
 	ofTask   map[ids.Task][]token.Digest
+	paired   map[person]Paired
 
 	definitions map[store.Digest][]byte // what was granted or accepted, by digest
 }
@@ -102,6 +105,7 @@ type Catalogue struct {
 	Revision ids.Revision
 	Probed   int64 // milliseconds since the epoch
 	Error    string
+	Era      string   // what the server speaks: a hint
 	Order    []string // the server's own order
 	Tools    map[string]*Pin
 }
@@ -132,8 +136,8 @@ func Load(s *store.Store) (*Registry, error) {
 	}
 	r := &Registry{
 		root: &Root{}, accounts: map[ids.Account]store.Account{}, views: map[ids.Project]*View{}, where: map[ids.Connection]ids.Project{},
-		probes: map[ids.Revision]*Catalogue{}, tasks: map[ids.Task]*Task{}, live: map[ids.Project]map[ids.Task]*Task{},
-		tokens: map[token.Digest]*token.Binding{}, ofTask: map[ids.Task][]token.Digest{},
+		probes: map[ids.Revision]*Catalogue{}, tasks: map[ids.Task]*Task{}, live: map[ids.Project]map[ids.Task]*Task{}, ofHost: map[string]int{},
+		tokens: map[token.Digest]*token.Binding{}, ofTask: map[ids.Task][]token.Digest{}, paired: map[person]Paired{},
 		definitions: map[store.Digest][]byte{},
 	}
 	fresh := map[ids.Project]bool{}
@@ -146,6 +150,7 @@ func Load(s *store.Store) (*Registry, error) {
 	put(r, fresh, p.Probes)
 	put(r, fresh, p.Tasks)
 	put(r, fresh, p.Tokens)
+	put(r, fresh, p.Paired)
 	for d, n := range used {
 		if b := r.tokens[token.Digest(d)]; b != nil {
 			b.Used = n
@@ -225,7 +230,7 @@ func (r *Registry) put(fresh map[ids.Project]bool, row store.Row) {
 	case store.Definition:
 		r.definitions[row.Digest] = row.Raw
 	case store.Probe:
-		c := &Catalogue{Revision: row.Revision, Probed: row.At, Error: row.Error, Tools: make(map[string]*Pin, len(row.Pins))}
+		c := &Catalogue{Revision: row.Revision, Probed: row.At, Error: row.Error, Era: row.Era, Tools: make(map[string]*Pin, len(row.Pins))}
 		for i := range row.Pins {
 			c.Order = append(c.Order, row.Pins[i].Tool)
 			c.Tools[row.Pins[i].Tool] = &row.Pins[i]
@@ -233,9 +238,18 @@ func (r *Registry) put(fresh map[ids.Project]bool, row store.Row) {
 		r.probes[row.Revision] = c
 	case store.Task:
 		r.tasks[row.ID] = &row
+		was := r.live[row.Project][row.ID] != nil
 		if row.Ended != 0 {
 			delete(r.live[row.Project], row.ID)
+			if was {
+				if r.ofHost[row.Host]--; r.ofHost[row.Host] == 0 {
+					delete(r.ofHost, row.Host)
+				}
+			}
 			return
+		}
+		if !was {
+			r.ofHost[row.Host]++
 		}
 		if r.live[row.Project] == nil {
 			r.live[row.Project] = map[ids.Task]*Task{}
@@ -250,6 +264,8 @@ func (r *Registry) put(fresh map[ids.Project]bool, row store.Row) {
 			r.ofTask[row.Task] = append(r.ofTask[row.Task], d)
 		}
 		r.tokens[d] = bindingOf(row, used)
+	case store.Paired:
+		r.paired[person{row.Channel, row.Identity}] = row
 	}
 }
 
@@ -266,6 +282,8 @@ func (r *Registry) remove(fresh map[ids.Project]bool, row store.Row) {
 	case store.Token:
 		delete(r.tokens, token.Digest(row.Digest))
 		r.ofTask[row.Task] = without(r.ofTask[row.Task], token.Digest(row.Digest))
+	case store.Paired:
+		delete(r.paired, person{row.Channel, row.Identity})
 	}
 }
 

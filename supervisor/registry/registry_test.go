@@ -131,7 +131,7 @@ func (w *world) probe(rev int, raw string) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.do(w.r.PutCatalogue(id[ids.Revision](rev), now, "", pins))
+	w.do(w.r.PutCatalogue(id[ids.Revision](rev), now, "", "", pins))
 }
 
 func (w *world) connect(project, server int) ids.Connection {
@@ -329,7 +329,7 @@ func TestAChangedToolIsNotCallableUntilAccepted(t *testing.T) {
 	if standing("query") != policy.PinChanged || standing("read_file") != policy.PinMatches {
 		t.Fatalf("query %v, read_file %v: only the same definition stays callable", standing("query"), standing("read_file"))
 	}
-	w.do(w.r.PutCatalogue(id[ids.Revision](7), now, "the server did not answer", nil))
+	w.do(w.r.PutCatalogue(id[ids.Revision](7), now, "the server did not answer", "", nil))
 	if standing("read_file") != policy.PinMatches || standing("query") != policy.PinChanged {
 		t.Fatal("a probe that failed changed what was pinned")
 	}
@@ -372,7 +372,7 @@ func TestConnections(t *testing.T) {
 	if w.r.CredentialOK(&k) {
 		t.Error("a credential that nobody assigned is there")
 	}
-	w.r.root.Assigned = map[Assignment]bool{{p, id[ids.Server](locked)}: true}
+	w.r.root.Assigned = map[Assignment]Credential{{p, id[ids.Server](locked)}: {ID: id[ids.Credential](1), Generation: 1}}
 	if !w.r.CredentialOK(&k) {
 		t.Error("an assigned credential is missing")
 	}

@@ -17,8 +17,8 @@ type Root struct {
 	Projects map[ids.Project]RootProject
 	Servers  map[ids.Server]RootServer
 	Hosts    map[string]RootHost
-	// Assigned names which project has the credential of which server.
-	Assigned map[Assignment]bool
+	// Assigned are the credentials, by who has them for what.
+	Assigned map[Assignment]Credential
 	// Access is the access policy, nil where there is no file; it is never changed.
 	Access     *access.Policy
 	AccessFile AccessFile
@@ -27,6 +27,29 @@ type Root struct {
 	// How long records are kept, and how much of them; 0 is without an end.
 	KeepAge   time.Duration
 	KeepBytes int64
+	// What bridges take from each runtime; 0 is the bridge's own bound.
+	Sessions  SessionBounds
+	Artifacts KeepArtifacts
+	// MetricsUID may read counts beside root; 0 is nobody.
+	MetricsUID uint32
+	// ReadOnly is since when nothing is changed, milliseconds since the epoch; 0 is not so.
+	ReadOnly int64
+}
+
+// SessionBounds are those of one runtime's session.
+type SessionBounds struct {
+	Requests int           // without an answer
+	Line     int64         // bytes of one line
+	LineWait time.Duration // for a long line to come on
+	Depth    int           // of nested values
+	Queue    int64         // bytes that wait for it to read
+}
+
+// KeepArtifacts says which artifacts are kept; 0 is without an end.
+type KeepArtifacts struct {
+	Age     time.Duration
+	Bytes   int64 // of all projects
+	Project int64 // bytes of one
 }
 
 // AccessFile is where the access policy came from.
@@ -56,8 +79,10 @@ type RootProject struct {
 	Workspace        string
 	PersonBind       bool
 	ExecutionProfile string
+	RecordArguments  bool     // what its calls are given is kept with their records
 	OpenNames        []string // protected names that its servers may write
 	Created          int64    // milliseconds since the epoch
+	Moved            int64    // when its directory became another one; 0: never
 	Deleted          bool
 }
 
@@ -81,7 +106,8 @@ type RootRevision struct {
 	Writes   bool   // its jail can write into the project's directory
 	Classes  map[string]class.Set
 	Tiers    map[string]class.Tier
-	Created  int64 // milliseconds since the epoch
+	Secret   []string // fields of arguments that no record shows
+	Created  int64    // milliseconds since the epoch
 	Call     time.Duration
 	Start    time.Duration
 	Idle     time.Duration
@@ -96,6 +122,10 @@ type RootRevision struct {
 	Pages      int
 	Queue      int64
 	PerSession int // in flight of one session at one instance
+	Items      int // of one list
+	// Definition is the size of one item, Definitions that of a whole list.
+	Definition, Definitions int64
+	LineWait                time.Duration // for a long line to come on
 }
 
 // RootHost is a program that may create tasks for others.
@@ -112,6 +142,13 @@ type RootHost struct {
 type Assignment struct {
 	Project ids.Project
 	Server  ids.Server
+}
+
+// Credential tells one from another; what it is, the authority never knows. The zero one
+// is none.
+type Credential struct {
+	ID         ids.Credential
+	Generation uint64 // rises when it is rotated
 }
 
 // Serves tells whether the host may act for the account in the project.

@@ -24,19 +24,24 @@ type Batch struct {
 	nextFrom    int64              // the mark in the transaction
 	isOpen      map[int64]struct{} // records that are open in the file
 
-	calls   []*Call
-	ends    []end
-	folds   []fold
-	opened  []Session
-	closed  []closed
-	insert  *sqlite3.Stmt
-	end     *sqlite3.Stmt
-	fold    *sqlite3.Stmt
-	session *sqlite3.Stmt
-	close_  *sqlite3.Stmt
-	begin   *sqlite3.Stmt
-	commit  *sqlite3.Stmt
-	mark    *sqlite3.Stmt
+	calls  []*Call
+	ends   []end
+	folds  []fold
+	opened []Session
+	closed []closed
+
+	artifacts []Artifact
+	artifact  *sqlite3.Stmt
+	args      *sqlite3.Stmt
+	touch     *sqlite3.Stmt
+	insert    *sqlite3.Stmt
+	end       *sqlite3.Stmt
+	fold      *sqlite3.Stmt
+	session   *sqlite3.Stmt
+	close_    *sqlite3.Stmt
+	begin     *sqlite3.Stmt
+	commit    *sqlite3.Stmt
+	mark      *sqlite3.Stmt
 }
 
 type end struct {
@@ -74,7 +79,7 @@ func (b *Batch) open(f *file, incarnation uint64) error {
 		sql string
 	}{
 		{&b.insert, insertCall}, {&b.end, endCall}, {&b.fold, foldCall}, {&b.session, insertSession}, {&b.close_, endSession},
-		{&b.begin, `BEGIN IMMEDIATE`}, {&b.commit, `COMMIT`}, {&b.mark, setMark},
+		{&b.begin, `BEGIN IMMEDIATE`}, {&b.commit, `COMMIT`}, {&b.mark, setMark}, {&b.artifact, insertArtifact}, {&b.touch, touchCall}, {&b.args, insertArguments},
 	} {
 		st, _, err := f.writer.PrepareFlags(p.sql, sqlite3.PREPARE_PERSISTENT)
 		if err != nil {
@@ -99,7 +104,7 @@ func (b *Batch) open(f *file, incarnation uint64) error {
 
 func (b *Batch) close() error {
 	var errs []error
-	for _, st := range []*sqlite3.Stmt{b.insert, b.end, b.fold, b.session, b.close_, b.begin, b.commit, b.mark} {
+	for _, st := range []*sqlite3.Stmt{b.insert, b.end, b.fold, b.session, b.close_, b.begin, b.commit, b.mark, b.artifact, b.touch, b.args} {
 		if st != nil {
 			errs = append(errs, st.Close())
 		}
@@ -143,7 +148,7 @@ func (b *Batch) EndSession(id ids.Session, at int64, reason string) {
 
 // Waiting tells how many things wait for Commit.
 func (b *Batch) Waiting() int {
-	return len(b.calls) + len(b.ends) + len(b.folds) + len(b.opened) + len(b.closed)
+	return len(b.calls) + len(b.ends) + len(b.folds) + len(b.opened) + len(b.closed) + len(b.artifacts)
 }
 
 // Commit makes everything in the batch durable, with one sync. If it fails, the
@@ -170,7 +175,7 @@ func (b *Batch) Commit() error {
 	}
 	b.openFrom = b.nextFrom
 	clear(b.calls)
-	b.calls, b.ends, b.folds, b.opened, b.closed = b.calls[:0], b.ends[:0], b.folds[:0], b.opened[:0], b.closed[:0]
+	b.calls, b.ends, b.folds, b.opened, b.closed, b.artifacts = b.calls[:0], b.ends[:0], b.folds[:0], b.opened[:0], b.closed[:0], b.artifacts[:0]
 	return b.f.recycle()
 }
 
@@ -217,6 +222,11 @@ func (b *Batch) write() error {
 		st.BindInt64(1, c.at)
 		st.BindText(2, c.reason)
 		if err := errors.Join(st.BindText(3, string(c.id)), st.Exec()); err != nil {
+			return err
+		}
+	}
+	for i := range b.artifacts {
+		if err := b.writeArtifact(&b.artifacts[i]); err != nil {
 			return err
 		}
 	}
@@ -270,7 +280,7 @@ func (b *Batch) writeCall(c *Call) error {
 	st.BindText(24, string(c.Code))
 	st.BindInt64(25, c.Count)
 	st.BindInt64(26, int64(c.Incarnation))
-	return errors.Join(st.BindText(27, c.Reason), st.Exec())
+	return errors.Join(st.BindText(27, c.Reason), st.Exec(), b.writeArguments(c))
 }
 
 // writeMark notes the first record that may be open, so that the next start reads
@@ -297,22 +307,25 @@ type Recovered struct {
 	Sessions int64
 }
 
+// restarted is why what Recover ends has ended.
+const restarted = "the authority restarted"
+
 // Recover ends what an earlier incarnation left open: its calls become Unknown
 // and its sessions ended. It must have returned before the first admission.
 func (s *Store) Recover(now int64) (Recovered, error) {
 	var r Recovered
 	b := &s.batch
 	for seq := range b.isOpen {
-		b.End(seq, Outcome{State: Unknown, At: now})
+		b.End(seq, Outcome{State: Unknown, At: now, Reason: restarted})
 	}
 	r.Calls = int64(len(b.isOpen))
 	err := b.f.transaction(func(c *sqlite3.Conn) error {
-		st, _, err := c.Prepare(`UPDATE sessions SET ended = ?, reason = 'the authority restarted' WHERE ended = 0`)
+		st, _, err := c.Prepare(`UPDATE sessions SET ended = ?, reason = ? WHERE ended = 0`)
 		if err != nil {
 			return err
 		}
 		defer st.Close()
-		err = errors.Join(st.BindInt64(1, now), st.Exec())
+		err = errors.Join(st.BindInt64(1, now), st.BindText(2, restarted), st.Exec())
 		r.Sessions = c.Changes()
 		return err
 	})

@@ -65,6 +65,7 @@ type Call struct {
 	RequestID  string // escaped and bounded by the writer of the record
 	ArgsDigest Digest
 	ArgsSize   int64
+	Args       Arguments // to be written with the record; ArgumentsOf reads them
 
 	State       State
 	Ended       int64 // nanoseconds since the epoch, 0 while open

@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/ncruces/go-sqlite3"
 
@@ -64,9 +65,14 @@ func (s *Store) put(r Row) error {
 	case Token:
 		return s.run(`INSERT INTO tokens VALUES (?,?,?,?,?,?,?,?,?,?) ON CONFLICT (digest) DO UPDATE SET ended = excluded.ended`,
 			r.Digest[:], string(r.Task), string(r.Project), int64(r.UID), int64(r.Binds), r.Wall, r.Boot, r.BootID, r.TTL, r.Ended)
+	case Paired:
+		return s.run(`INSERT INTO paired VALUES (?,?,?,?) ON CONFLICT DO UPDATE SET host = excluded.host, at = excluded.at`, r.Channel, r.Identity, r.Host, r.At)
 	}
 	return fmt.Errorf("no table holds %T", r)
 }
+
+// eraOf begins the key in meta of what a revision speaks.
+const eraOf = "era:"
 
 func (s *Store) putProbe(p Probe) error {
 	if err := s.run(`DELETE FROM pins WHERE revision = ?`, string(p.Revision)); err != nil {
@@ -74,6 +80,10 @@ func (s *Store) putProbe(p Probe) error {
 	}
 	if err := s.run(`INSERT INTO probes VALUES (?,?,?) ON CONFLICT DO UPDATE SET at = excluded.at, error = excluded.error`,
 		string(p.Revision), p.At, p.Error); err != nil {
+		return err
+	}
+	if err := s.run(`INSERT INTO meta VALUES (?,?) ON CONFLICT (key) DO UPDATE SET value = excluded.value`,
+		eraOf+string(p.Revision), int64(max(0, slices.Index(eras[:], p.Era)))); err != nil {
 		return err
 	}
 	for _, t := range p.Pins {
@@ -93,6 +103,8 @@ func (s *Store) remove(r Row) error {
 		return s.run(`DELETE FROM grants WHERE id = ?`, string(r.ID))
 	case Token:
 		return s.run(`DELETE FROM tokens WHERE digest = ?`, r.Digest[:])
+	case Paired:
+		return s.run(`DELETE FROM paired WHERE channel = ? AND identity = ?`, r.Channel, r.Identity)
 	}
 	return fmt.Errorf("%T is never removed", r)
 }
@@ -128,10 +140,21 @@ func (s *Store) run(sql string, args ...any) error {
 	return errors.Join(append(errs, st.Exec())...)
 }
 
-// Policy reads everything policy.db holds.
+// Policy reads everything policy.db holds. Words that stand in many rows, such as the id
+// of a project, are in memory once.
 func (s *Store) Policy() (Policy, error) {
 	var p Policy
 	probes := map[ids.Revision]int{}
+	once := map[string]string{}
+	word := func(r *sqlite3.Stmt, col int) string {
+		raw := r.ColumnRawText(col)
+		text, known := once[string(raw)]
+		if !known {
+			text = string(raw)
+			once[text] = text
+		}
+		return text
+	}
 	for _, q := range []struct {
 		sql string
 		row func(*sqlite3.Stmt)
@@ -140,19 +163,19 @@ func (s *Store) Policy() (Policy, error) {
 			p.Accounts = append(p.Accounts, Account{ids.Account(r.ColumnText(0)), r.ColumnBool(1), uint64(r.ColumnInt64(2))})
 		}},
 		{`SELECT project, account, role FROM members ORDER BY project, account`, func(r *sqlite3.Stmt) {
-			p.Members = append(p.Members, Member{ids.Project(r.ColumnText(0)), ids.Account(r.ColumnText(1)), r.ColumnText(2)})
+			p.Members = append(p.Members, Member{ids.Project(word(r, 0)), ids.Account(word(r, 1)), word(r, 2)})
 		}},
 		{`SELECT id, project, server, accepted, enabled, credential, version, created FROM connections ORDER BY id`, func(r *sqlite3.Stmt) {
-			p.Connections = append(p.Connections, Connection{ids.Connection(r.ColumnText(0)), ids.Project(r.ColumnText(1)), ids.Server(r.ColumnText(2)),
-				ids.Revision(r.ColumnText(3)), r.ColumnBool(4), r.ColumnText(5), uint64(r.ColumnInt64(6)), r.ColumnInt64(7)})
+			p.Connections = append(p.Connections, Connection{ids.Connection(word(r, 0)), ids.Project(word(r, 1)), ids.Server(word(r, 2)),
+				ids.Revision(word(r, 3)), r.ColumnBool(4), word(r, 5), uint64(r.ColumnInt64(6)), r.ColumnInt64(7)})
 		}},
 		{`SELECT project, name, connection, tool FROM served ORDER BY project, name`, func(r *sqlite3.Stmt) {
-			p.Served = append(p.Served, Served{ids.Project(r.ColumnText(0)), r.ColumnText(1), ids.Connection(r.ColumnText(2)), r.ColumnText(3)})
+			p.Served = append(p.Served, Served{ids.Project(word(r, 0)), word(r, 1), ids.Connection(word(r, 2)), word(r, 3)})
 		}},
 		{`SELECT id, project, connection, tool, served, tier, granted_by, at, revision, pin FROM grants ORDER BY id`, func(r *sqlite3.Stmt) {
-			g := Grant{ID: ids.Grant(r.ColumnText(0)), Project: ids.Project(r.ColumnText(1)), Connection: ids.Connection(r.ColumnText(2)),
-				Tool: r.ColumnText(3), Served: r.ColumnText(4), Tier: uint8(r.ColumnInt(5)), By: r.ColumnText(6), At: r.ColumnInt64(7),
-				Revision: ids.Revision(r.ColumnText(8))}
+			g := Grant{ID: ids.Grant(r.ColumnText(0)), Project: ids.Project(word(r, 1)), Connection: ids.Connection(word(r, 2)),
+				Tool: word(r, 3), Served: word(r, 4), Tier: uint8(r.ColumnInt(5)), By: word(r, 6), At: r.ColumnInt64(7),
+				Revision: ids.Revision(word(r, 8))}
 			copy(g.Pin[:], r.ColumnRawBlob(9))
 			p.Grants = append(p.Grants, g)
 		}},
@@ -161,8 +184,11 @@ func (s *Store) Policy() (Policy, error) {
 			copy(d.Digest[:], r.ColumnRawBlob(0))
 			p.Definitions = append(p.Definitions, d)
 		}},
-		{`SELECT revision, at, error FROM probes ORDER BY revision`, func(r *sqlite3.Stmt) {
+		{`SELECT revision, at, error, coalesce((SELECT value FROM meta WHERE key = '` + eraOf + `' || revision), 0) FROM probes ORDER BY revision`, func(r *sqlite3.Stmt) {
 			b := Probe{Revision: ids.Revision(r.ColumnText(0)), At: r.ColumnInt64(1), Error: r.ColumnText(2)}
+			if n := r.ColumnInt64(3); n > 0 && n < int64(len(eras)) {
+				b.Era = eras[n]
+			}
 			probes[b.Revision] = len(p.Probes)
 			p.Probes = append(p.Probes, b)
 		}},
@@ -174,14 +200,17 @@ func (s *Store) Policy() (Policy, error) {
 			p.Probes[i].Pins = append(p.Probes[i].Pins, t)
 		}},
 		{`SELECT id, account, host, project, principal, mode, created, ended, reason FROM tasks ORDER BY id`, func(r *sqlite3.Stmt) {
-			p.Tasks = append(p.Tasks, Task{ids.Task(r.ColumnText(0)), ids.Account(r.ColumnText(1)), r.ColumnText(2), ids.Project(r.ColumnText(3)),
-				r.ColumnText(4), r.ColumnText(5), r.ColumnInt64(6), r.ColumnInt64(7), r.ColumnText(8)})
+			p.Tasks = append(p.Tasks, Task{ids.Task(r.ColumnText(0)), ids.Account(word(r, 1)), word(r, 2), ids.Project(word(r, 3)),
+				word(r, 4), word(r, 5), r.ColumnInt64(6), r.ColumnInt64(7), word(r, 8)})
 		}},
 		{`SELECT digest, task, project, uid, binds, wall, boot, boot_id, ttl, ended FROM tokens ORDER BY digest`, func(r *sqlite3.Stmt) {
 			t := Token{Task: ids.Task(r.ColumnText(1)), Project: ids.Project(r.ColumnText(2)), UID: uint32(r.ColumnInt64(3)), Binds: r.ColumnInt(4),
 				Wall: r.ColumnInt64(5), Boot: r.ColumnInt64(6), BootID: r.ColumnText(7), TTL: r.ColumnInt64(8), Ended: r.ColumnBool(9)}
 			copy(t.Digest[:], r.ColumnRawBlob(0))
 			p.Tokens = append(p.Tokens, t)
+		}},
+		{`SELECT channel, identity, host, at FROM paired ORDER BY channel, identity`, func(r *sqlite3.Stmt) {
+			p.Paired = append(p.Paired, Paired{r.ColumnText(0), r.ColumnText(1), r.ColumnText(2), r.ColumnInt64(3)})
 		}},
 	} {
 		if err := each(s.policy.writer, q.sql, q.row); err != nil {

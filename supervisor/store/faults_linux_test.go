@@ -35,7 +35,7 @@ func TestStore2_EachErrorOfTheDiskHasItsName(t *testing.T) {
 			dir := stateDir(t)
 			open(t, dir).Close()
 			d := newDisk(t, dir, 1)
-			s, err := openOver(dir, d.name)
+			s, err := openOver(dir, d.name, silent)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -107,12 +107,12 @@ func TestStore2_AnUnreadableFileIsNotAnEmptyOne(t *testing.T) {
 		s.Close()
 		d := newDisk(t, dir, 1)
 		d.fail("read", name, syscall.EIO)
-		if s, err := openOver(dir, d.name); err == nil {
+		if s, err := openOver(dir, d.name, silent); err == nil {
 			s.Close()
 			t.Errorf("%s can not be read, and the store opens", name)
 		}
 		d.fail("read", name, nil)
-		s, err := openOver(dir, d.name)
+		s, err := openOver(dir, d.name, silent)
 		if err != nil {
 			t.Fatal(err)
 		}

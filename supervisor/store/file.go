@@ -17,14 +17,15 @@ import (
 
 // file is one database with its writing connection.
 type file struct {
-	path   string // empty in memory
-	vfs    string // "" is the operating system's; tests name one that fails
+	path   string      // empty in memory
+	vfs    string      // "" is the operating system's; tests name one that fails
+	is     os.FileInfo // when it was opened
 	writer *sqlite3.Conn
 	logged int         // frames in the log after the last commit
 	copied atomic.Bool // while a copy reads, the log cannot begin anew, and trying costs more with each commit
 }
 
-func openFile(path, vfs string, schemas []string) (*file, error) {
+func openFile(path, vfs string, schemas []string, alive func()) (*file, error) {
 	if err := safeFile(path); err != nil {
 		return nil, err
 	}
@@ -32,7 +33,12 @@ func openFile(path, vfs string, schemas []string) (*file, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open %q: %w", path, classify(err))
 	}
+	c.SetInterrupt(telling{context.Background(), alive})
 	f := &file{path: path, vfs: vfs, writer: c}
+	if f.is, err = os.Lstat(path); err != nil {
+		f.close()
+		return nil, fmt.Errorf("open %q: %w: %w", path, err, ErrIO)
+	}
 	err = c.Exec(`PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0; PRAGMA journal_size_limit = ` + strconv.Itoa(walBytes))
 	// After the pragma, which would take the hook away.
 	c.WALHook(func(_ *sqlite3.Conn, _ string, pages int) error { f.logged = pages; return nil })

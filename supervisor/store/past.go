@@ -124,7 +124,7 @@ func (s *Store) prune(t *tending, now time.Time, keep Keep) (more bool, err erro
 				return err
 			}
 		}
-		if err := runOn(c, `DELETE FROM calls WHERE seq <= ?`, cut); err != nil || cut <= t.past {
+		if err := errors.Join(runOn(c, `DELETE FROM calls WHERE seq <= ?`, cut), runOn(c, `DELETE FROM arguments WHERE seq <= ?`, cut)); err != nil || cut <= t.past {
 			return err
 		}
 		return runOn(c, `INSERT INTO meta VALUES ('past_to', ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value`, cut)

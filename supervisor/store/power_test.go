@@ -85,7 +85,7 @@ func TestStore1_WhatWasConfirmedSurvivesPowerLoss(t *testing.T) {
 
 // live works until the power goes.
 func (p *promised) live(t *testing.T, d *disk, rng *rand.Rand, next *uint32) {
-	s, err := openOver(d.dir, d.name)
+	s, err := openOver(d.dir, d.name, silent)
 	if err != nil {
 		return
 	}
@@ -254,7 +254,7 @@ func TestTheDiskLosesWhatIsNotSynced(t *testing.T) {
 		open(t, dir).Close()
 		d := newDisk(t, dir, seed)
 		d.lies, d.cut = true, 200
-		s, err := openOver(dir, d.name)
+		s, err := openOver(dir, d.name, silent)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -69,8 +69,13 @@ type Probe struct {
 	Revision ids.Revision
 	At       int64  // milliseconds since the epoch
 	Error    string // why there are no tools
+	Era      string // what the server speaks: one of eras
 	Pins     []Pin
 }
+
+// eras are what a server was found to speak: a hint for its next start. Their places are
+// what is stored.
+var eras = [...]string{"", "legacy", "modern", "both"}
 
 // Pin is one tool as a probe found it.
 type Pin struct {
@@ -93,6 +98,14 @@ type Task struct {
 	Created   int64 // milliseconds since the epoch
 	Ended     int64 // 0 while live
 	Reason    string
+}
+
+// Paired is a person of a channel who used a pairing code.
+type Paired struct {
+	Channel  string
+	Identity string // in its one spelling
+	Host     string // through which they did
+	At       int64  // milliseconds since the epoch
 }
 
 // Token is a minted token by its digest. Its uses are counted in activity.db.
@@ -118,6 +131,7 @@ func (Served) row()     {}
 func (Probe) row()      {}
 func (Task) row()       {}
 func (Token) row()      {}
+func (Paired) row()     {}
 
 // Change is one durable step of policy.db: rows to write and rows to remove (by
 // their key). Accounts, definitions, probes and tasks are never removed.
@@ -140,4 +154,5 @@ type Policy struct {
 	Probes      []Probe
 	Tasks       []Task
 	Tokens      []Token
+	Paired      []Paired
 }

@@ -16,6 +16,9 @@ var policy1 string
 //go:embed schema/policy_2.sql
 var policy2 string
 
+//go:embed schema/policy_3.sql
+var policy3 string
+
 //go:embed schema/activity_1.sql
 var activity1 string
 
@@ -25,12 +28,21 @@ var activity2 string
 //go:embed schema/activity_3.sql
 var activity3 string
 
+//go:embed schema/activity_4.sql
+var activity4 string
+
+//go:embed schema/activity_5.sql
+var activity5 string
+
 // The schemas of each file, oldest first: the n-th leads from version n-1 to n.
 // What has landed is never edited; a change is one more entry.
 var (
-	policySchemas   = []string{policy1, policy2}
-	activitySchemas = []string{activity1, activity2, activity3}
+	policySchemas   = []string{policy1, policy2, policy3}
+	activitySchemas = []string{activity1, activity2, activity3, activity4, activity5}
 )
+
+// Schemas tells which schema each file has: an open store has the newest.
+func Schemas() (policy, activity int) { return len(policySchemas), len(activitySchemas) }
 
 // migrate brings the file to the newest schema, in one transaction, after
 // copying a file that holds an older one beside it.

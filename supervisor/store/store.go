@@ -102,10 +102,18 @@ type Store struct {
 // be writable by nobody else. It checks policy.db whole, migrates both files
 // after copying them, and takes the next incarnation. It starts nothing. Only one
 // process has a store open; to the next one it is ErrBusy.
-func Open(dir string) (*Store, error) { return openOver(dir, "") }
+func Open(dir string) (*Store, error) { return openOver(dir, "", silent) }
 
-// openOver is Open over a file system that SQLite knows by a name.
-func openOver(dir, vfs string) (*Store, error) {
+// silent tells nobody.
+func silent() {}
+
+// OpenTelling is Open, and calls alive again and again while the files are checked, copied
+// and migrated, which takes minutes where they are large. It calls it from the work
+// itself: where that stands still, so does what it tells.
+func OpenTelling(dir string, alive func()) (*Store, error) { return openOver(dir, "", alive) }
+
+// openOver is OpenTelling over a file system that SQLite knows by a name.
+func openOver(dir, vfs string, alive func()) (*Store, error) {
 	if err := safeDir(dir); err != nil {
 		return nil, err
 	}
@@ -120,13 +128,22 @@ func openOver(dir, vfs string) (*Store, error) {
 	if s.lock, err = lock(filepath.Join(dir, LockFile)); err != nil {
 		return nil, err
 	}
-	if s.policy, err = openFile(filepath.Join(dir, PolicyFile), vfs, policySchemas); err != nil {
+	alone, err := lonely(dir)
+	if err != nil {
+		return nil, err
+	}
+	if s.policy, err = openFile(filepath.Join(dir, PolicyFile), vfs, policySchemas, alive); err != nil {
 		return nil, err
 	}
 	if err := s.policy.check(); err != nil {
 		return nil, err
 	}
-	if s.activity, err = openFile(filepath.Join(dir, ActivityFile), vfs, activitySchemas); err != nil {
+	if alone {
+		if err := s.policy.neverBegun(); err != nil {
+			return nil, err
+		}
+	}
+	if s.activity, err = openFile(filepath.Join(dir, ActivityFile), vfs, activitySchemas, alive); err != nil {
 		return nil, err
 	}
 	if err := s.activity.checkSuspect(); err != nil {
@@ -141,9 +158,21 @@ func openOver(dir, vfs string) (*Store, error) {
 	if err := s.begin(); err != nil {
 		return nil, err
 	}
+	for _, f := range []*file{s.policy, s.activity} {
+		f.writer.SetInterrupt(context.Background())
+	}
 	ok = true
 	return s, nil
 }
+
+// telling is a context that never ends. SQLite asks it whether it has, every thousand
+// steps of a statement, and that is how long work can tell that it goes on.
+type telling struct {
+	context.Context
+	alive func()
+}
+
+func (t telling) Err() error { t.alive(); return nil }
 
 // UnsafeOpenMemory makes a store that nothing survives. It is for measuring what
 // a commit costs without a disk; all of it must be used by one goroutine, and Run
@@ -209,9 +238,10 @@ func (s *Store) Close() error {
 	return errors.Join(errs...)
 }
 
-// Run checkpoints both files on connections of its own until ctx ends, and checks
-// activity.db whole once. It returns ErrCorrupt or ErrIO when a file can no longer
-// be relied on: admissions must be denied from then on.
+// Run checkpoints both files on connections of its own until ctx ends, checks
+// activity.db whole once, and sees that both are still where they were opened. It
+// returns ErrCorrupt or ErrIO when a file can no longer be relied on: admissions must
+// be denied from then on.
 func (s *Store) Run(ctx context.Context) error {
 	if s.policy.path == "" {
 		<-ctx.Done()
@@ -220,6 +250,9 @@ func (s *Store) Run(ctx context.Context) error {
 	files := []*file{s.policy, s.activity}
 	var conns [2]*sqlite3.Conn
 	for i, f := range files {
+		if err := f.present(); err != nil {
+			return err
+		}
 		c, err := connect(f.path, f.vfs, sqlite3.OPEN_READWRITE)
 		if err != nil {
 			return classify(err)
@@ -253,6 +286,9 @@ func (s *Store) Run(ctx context.Context) error {
 			}
 		case <-tick.C:
 			for i, c := range conns {
+				if err := files[i].present(); err != nil {
+					return err
+				}
 				if files[i].copied.Load() {
 					continue
 				}

@@ -67,9 +67,10 @@ func record() Change {
 		Connection{con, p, id[ids.Server](1), rev, true, "keyless", 4, 5},
 		Served{p, "read_file", con, "read_file"},
 		Grant{id[ids.Grant](1), p, con, "read_file", "read_file", 2, "root", 6, rev, Digest{7}},
-		Probe{rev, 8, "", []Pin{{"b", []byte(`{"a":1}`), Digest{9}, 2, 1, ""}, {"a", []byte(`null`), Digest{10}, 0, 0, "bad"}}},
+		Probe{rev, 8, "", "both", []Pin{{"b", []byte(`{"a":1}`), Digest{9}, 2, 1, ""}, {"a", []byte(`null`), Digest{10}, 0, 0, "bad"}}},
 		Task{task, id[ids.Account](1), "host", p, "local:x", "code", 11, 0, ""},
 		Token{Digest{12}, task, p, 1000, 2, 13, 14, "boot", 15, false},
+		Paired{"whatsapp", "+5511999998888", "agent", 16},
 	}}
 }
 
@@ -95,7 +96,7 @@ func TestStore1_WhatApplyWroteIsReadBack(t *testing.T) {
 	want := Policy{
 		Accounts: []Account{c.Put[0].(Account)}, Members: []Member{c.Put[1].(Member)}, Connections: []Connection{c.Put[2].(Connection)},
 		Served: []Served{c.Put[3].(Served)}, Grants: []Grant{c.Put[4].(Grant)}, Probes: []Probe{c.Put[5].(Probe)},
-		Tasks: []Task{c.Put[6].(Task)}, Tokens: []Token{c.Put[7].(Token)},
+		Tasks: []Task{c.Put[6].(Task)}, Tokens: []Token{c.Put[7].(Token)}, Paired: []Paired{c.Put[8].(Paired)},
 	}
 	if !reflect.DeepEqual(after, want) {
 		t.Fatalf("got %+v\nwant %+v", after, want)
@@ -231,7 +232,7 @@ func TestStore3_ARestartEndsWhatWasOpen(t *testing.T) {
 			if c.State.Open() || c.Incarnation != 1 {
 				t.Fatalf("still open: %+v", c)
 			}
-			if c.State == Unknown {
+			if c.State == Unknown && c.Reason == restarted {
 				n++
 			}
 		}
@@ -479,13 +480,13 @@ func TestStore5_MigrationCopiesFirstAndAnUnknownSchemaIsRefused(t *testing.T) {
 	now := len(policySchemas)
 	newer := append(policySchemas[:now:now], `ALTER TABLE accounts ADD COLUMN note TEXT NOT NULL DEFAULT ''`)
 	for range 2 {
-		f, err := openFile(path, "", newer)
+		f, err := openFile(path, "", newer, silent)
 		if err != nil {
 			t.Fatal(err)
 		}
 		f.close()
 	}
-	copied, err := openFile(fmt.Sprintf("%s.schema-%d", path, now), "", policySchemas)
+	copied, err := openFile(fmt.Sprintf("%s.schema-%d", path, now), "", policySchemas, silent)
 	if err != nil {
 		t.Fatalf("no copy: %v", err)
 	}
@@ -501,7 +502,7 @@ func TestStore5_MigrationCopiesFirstAndAnUnknownSchemaIsRefused(t *testing.T) {
 	// A migration that fails leaves the old schema.
 	dir = stateDir(t)
 	open(t, dir).Close()
-	if _, err := openFile(filepath.Join(dir, PolicyFile), "", append(policySchemas[:now:now], `CREATE TABLE t (x); CREATE TABLE accounts (x)`)); err == nil {
+	if _, err := openFile(filepath.Join(dir, PolicyFile), "", append(policySchemas[:now:now], `CREATE TABLE t (x); CREATE TABLE accounts (x)`), silent); err == nil {
 		t.Fatal("a failing migration passed")
 	}
 	open(t, dir)
@@ -511,7 +512,7 @@ func TestStore5_MigrationCopiesFirstAndAnUnknownSchemaIsRefused(t *testing.T) {
 func TestStore5_EverySchemaThatLandedIsBroughtForward(t *testing.T) {
 	for n := 1; n < len(policySchemas); n++ {
 		dir := stateDir(t)
-		f, err := openFile(filepath.Join(dir, PolicyFile), "", policySchemas[:n])
+		f, err := openFile(filepath.Join(dir, PolicyFile), "", policySchemas[:n], silent)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -647,7 +648,12 @@ func TestTheMemoryStoreAnswersTheSame(t *testing.T) {
 func TestStore5_ActivityOfEveryLandedSchemaIsRead(t *testing.T) {
 	for n := 1; n < len(activitySchemas); n++ {
 		dir := stateDir(t)
-		old, err := openFile(filepath.Join(dir, ActivityFile), "", activitySchemas[:n])
+		policy, err := openFile(filepath.Join(dir, PolicyFile), "", policySchemas, silent)
+		if err != nil {
+			t.Fatal(err)
+		}
+		policy.close()
+		old, err := openFile(filepath.Join(dir, ActivityFile), "", activitySchemas[:n], silent)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -663,7 +669,7 @@ func TestStore5_ActivityOfEveryLandedSchemaIsRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := page(t, s, Query{})
-		if len(got.Calls) != 1 || got.Calls[0].ID != "cal_x" || got.Calls[0].State != Unknown || got.Calls[0].Reason != "" {
+		if len(got.Calls) != 1 || got.Calls[0].ID != "cal_x" || got.Calls[0].State != Unknown || got.Calls[0].Reason != restarted {
 			t.Fatalf("from schema %d: %+v", n, got.Calls)
 		}
 		c := call(2)

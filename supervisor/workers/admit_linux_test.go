@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -87,6 +88,11 @@ func TestWorkers1_ALockedStoreRefusesAndHealsInPlace(t *testing.T) {
 	if _, code := b.admit(s, r.conn[shop], inst, "read_rows"); code != refusal.StoreUnavailable {
 		t.Fatalf("%q", string(code))
 	}
+	denied := "calls are denied, for they cannot be recorded"
+	r.await("a line about it", func() bool { return strings.Contains(r.log.String(), denied) })
+	if _, code := b.admit(s, r.conn[shop], inst, "read_rows"); code != refusal.StoreUnavailable {
+		t.Fatalf("%q", string(code))
+	}
 	if err := other.Exec("ROLLBACK"); err != nil {
 		t.Fatal(err)
 	}
@@ -99,6 +105,45 @@ func TestWorkers1_ALockedStoreRefusesAndHealsInPlace(t *testing.T) {
 	r.record(c, store.Completed)
 	if n := r.open(); n != 0 {
 		t.Fatalf("%d open", n)
+	}
+	r.await("a line that it is over", func() bool { return strings.Contains(r.log.String(), "calls can be recorded again") })
+	if n := strings.Count(r.log.String(), denied); n != 1 {
+		t.Errorf("%d lines about one trouble\n%s", n, r.log)
+	}
+}
+
+// An outcome waits through many turns of the loop, and none of them is a commit.
+func TestATurnThatWritesNothingIsNoCommit(t *testing.T) {
+	r := newRig(t)
+	b, s, inst := r.ready(r.socket(shop))
+	c, code := b.admit(s, r.conn[shop], inst, "read_rows")
+	if code != "" {
+		t.Fatalf("%q", string(code))
+	}
+	commits := func() (n uint64) {
+		if err := r.do(func() error {
+			for _, k := range r.w.Totals().Commit.Buckets {
+				n += k
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	before := commits()
+	if before == 0 {
+		t.Fatal("the admission's commit is not counted")
+	}
+	b.send(wire.Ended{Call: c, Outcome: wire.Completed})
+	for r.open() != 0 {
+	}
+	for range 20 {
+		commits() // is a turn too
+	}
+	r.record(c, store.Completed)
+	if n := commits() - before; n != 1 {
+		t.Fatalf("one outcome was written by %d commits", n)
 	}
 }
 
@@ -196,7 +241,11 @@ func TestWorkers2_ABridgeThatBreaksTheProtocolIsEnded(t *testing.T) {
 		"too long a message": func(b *bridge) { b.sendRaw(append([]byte(`Hello {"version":"`), make([]byte, wire.MaxMessage)...)) },
 		"an empty message":   func(b *bridge) { b.sendRaw(nil) },
 		"a second hello":     func(b *bridge) { b.send(wire.Hello{}) },
-		"half a line":        func(b *bridge) { b.sendRaw([]byte(`Fenced {"n":`)) },
+		"too many messages together": func(b *bridge) {
+			b.sendRaw([]byte(strings.TrimSuffix(strings.Repeat("Fenced {\"n\":0}\x1e", wire.MaxTogether+1), "\x1e")))
+		},
+		"nothing behind a message": func(b *bridge) { b.sendRaw([]byte("Fenced {\"n\":0}\x1e")) },
+		"half a line":              func(b *bridge) { b.sendRaw([]byte(`Fenced {"n":`)) },
 		"an id of another kind": func(b *bridge) {
 			b.sendRaw(fmt.Appendf(nil, `View {"session":%q,"seq":1}`, fresh[ids.Call]()))
 		},
@@ -231,6 +280,57 @@ func TestWorkers2_ABridgeThatBreaksTheProtocolIsEnded(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestWorkers1_WhatComesTogetherIsDecidedInItsOrderAndAnsweredTogether(t *testing.T) {
+	r := newRig(t)
+	b, s, inst := r.ready(r.socket(shop))
+	const calls = wire.MaxTogether / 2
+	var d wire.Datagram
+	var answers [calls]chan wire.Down
+	first, code := b.admit(s, r.conn[shop], inst, "read_rows")
+	if code != "" {
+		t.Fatal(string(code))
+	}
+	if err := d.Up(wire.Ended{Call: first, Outcome: wire.Completed}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range answers {
+		answers[i] = make(chan wire.Down, 1)
+		seq := b.expects(answers[i], "")
+		if err := d.Up(wire.Admit{Seq: seq, Session: s, Connection: r.conn[shop], Instance: inst, Tool: "read_rows", Digest: aDigest, Size: 2, RequestID: "1"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.r.mu.Lock()
+	woken := b.datagrams
+	b.r.mu.Unlock()
+	if err := b.sendRaw(d.Bytes()); err != nil {
+		t.Fatal(err)
+	}
+	var last ids.Call
+	for i, ch := range answers {
+		select {
+		case m := <-ch:
+			adm, ok := m.(wire.Admitted)
+			if !ok {
+				t.Fatalf("call %d: %+v", i, m)
+			}
+			if last != "" && r.record(adm.Call, store.Admitted).Seq < r.record(last, store.Admitted).Seq {
+				t.Errorf("call %d was recorded before the one that was asked about before it", i)
+			}
+			last = adm.Call
+		case <-time.After(patience):
+			t.Fatalf("call %d has no answer", i)
+		}
+	}
+	b.r.mu.Lock()
+	woken = b.datagrams - woken
+	b.r.mu.Unlock()
+	if woken != 1 {
+		t.Errorf("%d calls that came together were answered in %d datagrams", calls, woken)
+	}
+	r.record(first, store.Completed)
 }
 
 func TestWorkers2_AMessageBeforeHelloEndsTheBridge(t *testing.T) {

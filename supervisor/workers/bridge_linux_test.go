@@ -43,11 +43,13 @@ type bridge struct {
 	cancels   []wire.Cancel
 	exits     []wire.Exited
 	changed   int
+	relisted  []wire.Changed // of those, the ones of one list alone
 	fences    []uint64
 	toldAt    map[ids.Call]time.Time // when an admission was heard, where a test asks for it
 	heard     []wire.Down
 	pipes     []int
 	stopped   bool
+	datagrams int // that came
 }
 
 // asking is one question without an answer; conn is a Start's.
@@ -126,15 +128,24 @@ func (b *bridge) listen() {
 				fds = append(fds, got...)
 			}
 		}
-		m, err := wire.DecodeDown(buf[:n])
-		if err != nil {
-			b.r.t.Errorf("the authority said %q: %v", buf[:n], err)
-			return
+		b.r.mu.Lock()
+		b.datagrams++
+		b.r.mu.Unlock()
+		one, rest := wire.Cut(buf[:n])
+		if len(fds) > 0 && rest != nil {
+			b.r.t.Errorf("descriptors came with several messages: %q", buf[:n])
 		}
-		if least, most := wire.Descriptors(m); len(fds) < least || len(fds) > most {
-			b.r.t.Errorf("%T came with %d descriptors", m, len(fds))
+		for ; one != nil; one, rest = wire.Cut(rest) {
+			m, err := wire.DecodeDown(one)
+			if err != nil {
+				b.r.t.Errorf("the authority said %q: %v", one, err)
+				return
+			}
+			if least, most := wire.Descriptors(m); len(fds) < least || len(fds) > most {
+				b.r.t.Errorf("%T came with %d descriptors", m, len(fds))
+			}
+			b.hear(m, fds)
 		}
-		b.hear(m, fds)
 	}
 }
 
@@ -186,6 +197,10 @@ func (b *bridge) hear(m wire.Down, fds []int) {
 					answer(seq)
 				}
 			}
+		case wire.Retired:
+			if b.instances[m.Connection].Instance == m.Instance {
+				delete(b.instances, m.Connection)
+			}
 		case wire.Exited:
 			b.exits = append(b.exits, m)
 			if b.instances[m.Connection].Instance == m.Instance {
@@ -205,7 +220,9 @@ func (b *bridge) hear(m wire.Down, fds []int) {
 		case wire.Cancel:
 			b.cancels = append(b.cancels, m)
 		case wire.Changed:
-			b.changed++
+			if b.changed++; m.Connection != "" {
+				b.relisted = append(b.relisted, m)
+			}
 		case wire.Fence:
 			b.fences = append(b.fences, m.N)
 			if !b.noFence {
@@ -221,16 +238,20 @@ func (b *bridge) hear(m wire.Down, fds []int) {
 	}
 }
 
+// expects gives out the number of a question whose answer goes to ch; conn is a Start's.
+func (b *bridge) expects(ch chan wire.Down, conn ids.Connection) (seq uint64) {
+	b.r.mu.Lock()
+	defer b.r.mu.Unlock()
+	b.seq++
+	b.answers[b.seq] = asking{ch, conn}
+	return b.seq
+}
+
 // question sends what ask makes with a fresh number and waits for the answer; nil
 // where the wire was closed instead.
 func (b *bridge) question(conn ids.Connection, ask func(seq uint64) wire.Up) wire.Down {
 	ch := make(chan wire.Down, 1)
-	var seq uint64
-	b.r.mu.Lock()
-	b.seq++
-	seq = b.seq
-	b.answers[seq] = asking{ch, conn}
-	b.r.mu.Unlock()
+	seq := b.expects(ch, conn)
 	if b.send(ask(seq)) != nil {
 		return nil
 	}

@@ -154,27 +154,9 @@ func TestASocketThatReplacesAnother(t *testing.T) {
 	}
 }
 
-func TestDrainingTakesNobodyIn(t *testing.T) {
-	r := newRig(t)
-	path := r.socket(shop)
-	b, s := r.session(path, shop)
-	if err := r.do(func() error { r.w.SetDraining(); return nil }); err != nil {
-		t.Fatal(err)
-	}
-	if _, _, line := r.bind(path, aliceUID, bindPlain); refusalIn(line) != refusal.Draining {
-		t.Fatalf("%q", line)
-	}
-	if tools := b.view(s); len(tools) != 2 {
-		t.Fatal("who is in is cut off")
-	}
-	if _, err := r.w.Probe(context.Background(), id[ids.Server](files), id[ids.Revision](files), fresh[ids.Connection](), 1000); err == nil {
-		t.Fatal("a probe was started")
-	}
-}
-
 func TestAProbe(t *testing.T) {
 	probe := func(r *rig) (Probed, error) {
-		return r.w.Probe(context.Background(), id[ids.Server](files), id[ids.Revision](files), fresh[ids.Connection](), 1000)
+		return r.w.Probe(context.Background(), id[ids.Server](files), id[ids.Revision](files), "", fresh[ids.Connection](), 1000)
 	}
 	over := func(r *rig) {
 		r.t.Helper()
@@ -318,7 +300,7 @@ func TestAProbe(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan error, 1)
 		go func() {
-			_, err := r.w.Probe(ctx, id[ids.Server](files), id[ids.Revision](files), fresh[ids.Connection](), 1000)
+			_, err := r.w.Probe(ctx, id[ids.Server](files), id[ids.Revision](files), "", fresh[ids.Connection](), 1000)
 			done <- err
 		}()
 		r.probed()

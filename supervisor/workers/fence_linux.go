@@ -2,6 +2,7 @@ package workers
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"postern/bridge/wire"
@@ -18,6 +19,16 @@ type Narrowed struct {
 	Killed   int          // bridges that did not, and were ended
 }
 
+// add names calls that the change touches beside those that it no longer allows.
+func (n *Narrowed) add(calls []gate.Stand, drains bool) {
+	for _, c := range calls {
+		if !slices.ContainsFunc(n.Stands, func(o gate.Stand) bool { return o.Call == c.Call }) {
+			c.Drains = drains
+			n.Stands = append(n.Stands, c)
+		}
+	}
+}
+
 // fence waits for the bridges of a project to acknowledge.
 type fence struct {
 	until time.Time // then what has not answered is killed
@@ -26,7 +37,7 @@ type fence struct {
 	dying map[ids.Jail]bool
 	out   Narrowed
 	done  chan struct{}
-	then  func() // on the loop, before done is closed; nil for none
+	then  func(Narrowed) // on the loop, before done is closed; nil for none
 }
 
 // Narrow runs change on the loop and, when it worked, reconsiders every open call
@@ -59,7 +70,7 @@ func (w *Workers) Narrow(ctx context.Context, change func() ([]ids.Project, erro
 
 // raise reconsiders the projects and sends the fences. It runs on the loop, after
 // the change is durable and in memory. Nobody waits longer than most.
-func (w *Workers) raise(projects []ids.Project, most time.Duration, then func()) *fence {
+func (w *Workers) raise(projects []ids.Project, most time.Duration, then func(Narrowed)) *fence {
 	now := time.Now()
 	f := &fence{until: now.Add(FenceWait), kill: now.Add(most), left: map[*set]uint64{}, dying: map[ids.Jail]bool{}, done: make(chan struct{}), then: then}
 	for _, p := range projects {
@@ -81,12 +92,14 @@ func (w *Workers) raise(projects []ids.Project, most time.Duration, then func())
 			w.tell(s, wire.Fence{N: s.fence})
 			if s.ended {
 				f.out.Killed++
+				w.totals.Killed++
 				f.dying[s.jail] = true
 				continue // it is one that did not read
 			}
 			f.left[s] = s.fence
 		}
 	}
+	w.totals.Fences++
 	w.fences[f] = true
 	f.settle(w)
 	return f
@@ -102,11 +115,12 @@ func (w *Workers) reconsider(p ids.Project, out *Narrowed) {
 		w.endSession(s.Set, s.Session, s.Code)
 		out.Sessions++
 	}
-	for _, c := range r.Stale {
+	for _, c := range r.Off {
 		w.Drop(p, c)
 	}
-	w.dropRenamed(p)
 	out.Stands = append(out.Stands, r.Calls...)
+	w.drainRevised(p, out)
+	w.dropOutdated(p, out)
 	if r.Gone {
 		for _, s := range w.sets {
 			if s.key.Project == p {
@@ -145,7 +159,7 @@ func (w *Workers) CloseTask(ctx context.Context, task ids.Task) error {
 
 // reconsiderAll reconsiders every project that has a bridge, after the root facts
 // changed, and calls then when the fences are answered.
-func (w *Workers) reconsiderAll(then func()) {
+func (w *Workers) reconsiderAll(then func(Narrowed)) {
 	seen := map[ids.Project]bool{}
 	var list []ids.Project
 	for key := range w.sets {
@@ -154,7 +168,7 @@ func (w *Workers) reconsiderAll(then func()) {
 			list = append(list, key.Project)
 		}
 	}
-	for _, p := range w.listeners {
+	for p := range w.doors {
 		if w.gate.Gone(p) {
 			w.unlisten(p)
 		}
@@ -196,6 +210,7 @@ func (f *fence) tick(w *Workers, now time.Time) {
 		for s := range f.left {
 			delete(f.left, s)
 			f.out.Killed++
+			w.totals.Killed++
 			f.dying[s.jail] = true
 			w.log.Warn("a bridge did not acknowledge a fence and is ended", "project", s.key.Project, "jail", s.jail)
 			w.endSet(s, "it did not acknowledge a fence")
@@ -212,6 +227,7 @@ func (f *fence) settle(w *Workers) {
 		if s.ended { // it was lost or ended meanwhile: its wire is closed, its jail may live a moment longer
 			delete(f.left, s)
 			f.out.Killed++
+			w.totals.Killed++
 			if _, alive := w.jails[s.jail]; alive {
 				f.dying[s.jail] = true
 			}
@@ -220,7 +236,7 @@ func (f *fence) settle(w *Workers) {
 	if len(f.left) == 0 && len(f.dying) == 0 && w.fences[f] {
 		delete(w.fences, f)
 		if f.then != nil {
-			f.then()
+			f.then(f.out)
 		}
 		close(f.done)
 	}

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/anishathalye/porcupine"
+
 	"postern/bridge/wire"
 	"postern/ids"
 	"postern/refusal"
@@ -167,6 +169,13 @@ func TestWorkers3_RootFactsAreAnsweredWhenTheFencesAre(t *testing.T) {
 	}
 	b.send(wire.Fenced{N: b.fences[0]})
 	r.await("the answer", func() bool { return r.acked(v) })
+	r.mu.Lock()
+	for _, a := range only[order.FactsAck](r) { // A2: it names what the change cut, for whoever made it
+		if a.Version == v && (len(a.Stands) != 1 || a.Stands[0].Call != c || a.Stands[0].Tool != "read_rows" || !a.Stands[0].CancelSent || a.More != 0) {
+			t.Errorf("%+v", a)
+		}
+	}
+	r.mu.Unlock()
 	_, got, line := r.bind(path, aliceUID, bindPlain)
 	if got != "" || refusalIn(line) != refusal.PersonBindOff {
 		t.Fatalf("%q", line)
@@ -324,6 +333,22 @@ func (r *rig) settled(what string, cond func() bool) {
 	}
 }
 
+type (
+	asks  struct{} // for an admission
+	gives bool     // the grant, or takes it away
+)
+
+// grantModel is one grant: admissions read it, changes write it.
+var grantModel = porcupine.Model{
+	Init: func() any { return true },
+	Step: func(state, input, output any) (bool, any) {
+		if g, ok := input.(gives); ok {
+			return true, bool(g)
+		}
+		return state.(bool) == output.(bool), state
+	},
+}
+
 // TestWorkers3_NoAdmissionAfterARevocationReturned flips a grant under 16 admitters
 // and checks the recorded history: between the return of a revocation and the next
 // grant nothing was admitted, by the authority's clock and by the bridge's; and
@@ -350,9 +375,17 @@ func TestWorkers3_NoAdmissionAfterARevocationReturned(t *testing.T) {
 	var mu sync.Mutex
 	var history []admission
 	var refusals int
+	var seen []porcupine.Operation
+	epoch := time.Now()
+	saw := func(who int, did, what any, began time.Duration) {
+		op := porcupine.Operation{ClientId: who, Input: did, Output: what, Call: int64(began), Return: int64(time.Since(epoch))}
+		mu.Lock()
+		defer mu.Unlock()
+		seen = append(seen, op)
+	}
 	stop := make(chan struct{})
 	var all sync.WaitGroup
-	for _, s := range sessions {
+	for who, s := range sessions {
 		all.Go(func() {
 			for n := 0; ; n++ {
 				select {
@@ -360,7 +393,9 @@ func TestWorkers3_NoAdmissionAfterARevocationReturned(t *testing.T) {
 					return
 				default:
 				}
+				began := time.Since(epoch)
 				c, code := b.admit(s, r.conn[shop], inst, "read_rows")
+				saw(who, asks{}, code == "", began)
 				switch code {
 				case "":
 					a := admission{call: c}
@@ -390,8 +425,10 @@ func TestWorkers3_NoAdmissionAfterARevocationReturned(t *testing.T) {
 	var windows []window
 	for range flips {
 		win := window{asked: time.Now()}
+		began := time.Since(epoch)
 		n := r.narrow(shop, revokeRead(r.conn[shop]))
 		win.returned = time.Now()
+		saw(admitters, gives(false), true, began)
 		for _, st := range n.Stands {
 			win.named = append(win.named, st.Call)
 		}
@@ -402,8 +439,9 @@ func TestWorkers3_NoAdmissionAfterARevocationReturned(t *testing.T) {
 		if _, code := b.admit(sessions[0], r.conn[shop], inst, "read_rows"); code != refusal.ToolNotGranted {
 			t.Fatalf("after a revocation returned: %q", string(code))
 		}
-		win.granted = time.Now()
+		win.granted, began = time.Now(), time.Since(epoch)
 		r.change(func(*registry.Registry) (registry.Change, error) { return r.grantChange(r.conn[shop], "read_rows") })
+		saw(admitters, gives(true), true, began)
 		windows = append(windows, win)
 	}
 	close(stop)
@@ -445,6 +483,23 @@ func TestWorkers3_NoAdmissionAfterARevocationReturned(t *testing.T) {
 	named := 0
 	for _, w := range windows {
 		named += len(w.named)
+	}
+	// Every answer, also those near a change, must have an order with the changes.
+	if got := porcupine.CheckOperationsTimeout(grantModel, seen, 2*time.Minute); got != porcupine.Ok {
+		t.Errorf("is there an order of these %d answers and changes: %s", len(seen), got)
+	}
+	// The answers around one revocation, and then the same with one admission more, in the
+	// middle of the time in which it had returned. To find that there is no order, all are
+	// tried, so there must not be many.
+	w := windows[flips/2]
+	from, middle, to := int64(w.asked.Sub(epoch)), int64(w.returned.Sub(epoch)+w.granted.Sub(epoch))/2, int64(w.granted.Sub(epoch))
+	around := slices.DeleteFunc(seen, func(op porcupine.Operation) bool { return op.Call < from || op.Return > to })
+	lie := porcupine.Operation{ClientId: admitters + 1, Input: asks{}, Output: true, Call: middle, Return: middle}
+	if got := porcupine.CheckOperationsTimeout(grantModel, around, 2*time.Minute); got != porcupine.Ok {
+		t.Errorf("around one revocation: %s", got)
+	}
+	if got := porcupine.CheckOperationsTimeout(grantModel, append(around, lie), 2*time.Minute); got != porcupine.Illegal {
+		t.Errorf("with an admission too many: %s", got)
 	}
 	t.Logf("%d admissions, %d refusals, %d calls named by %d revocations", len(history), refusals, named, flips)
 	if len(history) < flips || refusals < flips/2 {

@@ -21,6 +21,7 @@ import (
 	"postern/policy/access"
 	"postern/policy/class"
 	"postern/refusal"
+	"postern/supervisor/artifact"
 	"postern/supervisor/gate"
 	"postern/supervisor/order"
 	"postern/supervisor/registry"
@@ -97,13 +98,14 @@ func facts() *registry.Root {
 
 // rig is the loop over a real order socket, with this test as posternd.
 type rig struct {
-	t    testing.TB
-	w    *Workers
-	g    *gate.Gate
-	s    *store.Store
-	dir  string
-	log  *logged
-	conn [3]ids.Connection // by project: its connection to files
+	keeper *artifact.Keeper
+	t      testing.TB
+	w      *Workers
+	g      *gate.Gate
+	s      *store.Store
+	dir    string
+	log    *logged
+	conn   [3]ids.Connection // by project: its connection to files
 
 	end   context.CancelFunc
 	ended chan struct{}
@@ -125,8 +127,9 @@ type rig struct {
 	onBridge   func(order.LaunchBridge) refusal.Code // "" launches; held answers never
 	onServer   func(order.LaunchServer) refusal.Code
 	onProbe    func(order.LaunchProbe) refusal.Code
-	onResolve  func(order.Resolve) order.Resolved // its Code held: no answer yet
-	setUp      func(*bridge)                      // before its first message
+	onResolve  func(order.Resolve) order.Resolved  // its Code held: no answer yet
+	onFetch    func(order.Fetch) (raw, why string) // why: held: no answer yet
+	setUp      func(*bridge)                       // before its first message
 	unkillable map[ids.Jail]bool
 	seqs       map[string]uint64 // of held orders
 }
@@ -168,9 +171,13 @@ func newRig(t testing.TB) *rig {
 		t.Fatal(err)
 	}
 	reg.SetRoot(facts())
-	r := &rig{t: t, s: s, dir: dir, log: &logged{}, ended: make(chan struct{}), more: make(chan struct{}), jails: map[ids.Jail]*jail{}, roots: map[uint64]*registry.Root{},
+	keeper, err := artifact.Open(state, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{t: t, s: s, keeper: keeper, dir: dir, log: &logged{}, ended: make(chan struct{}), more: make(chan struct{}), jails: map[ids.Jail]*jail{}, roots: map[uint64]*registry.Root{},
 		unkillable: map[ids.Jail]bool{}, seqs: map[string]uint64{}}
-	r.g = gate.New(gate.Config{Audit: func(gate.Actor, registry.Change, string) error { return nil }, Registry: reg, Store: s, Now: time.Now, Random: func(b []byte) { rand.Read(b) },
+	r.g = gate.New(gate.Config{Audit: func(gate.Actor, gate.Note) error { return nil }, Registry: reg, Store: s, Artifacts: keeper, Now: time.Now, Random: func(b []byte) { rand.Read(b) },
 		Instant: func() token.Instant { return token.Instant{Wall: time.Now(), Boot: time.Hour, ID: "boot"} }})
 	r.apply(reg.AddMember(id[ids.Project](shop), id[ids.Account](bob), registry.Member))
 	pins, err := gate.Pins([]byte(catalogueText), nil)
@@ -178,7 +185,7 @@ func newRig(t testing.TB) *rig {
 		t.Fatal(err)
 	}
 	for _, n := range []int{files, slow} {
-		r.apply(reg.PutCatalogue(id[ids.Revision](n), time.Now(), "", pins))
+		r.apply(reg.PutCatalogue(id[ids.Revision](n), time.Now(), "", "", pins))
 	}
 	for _, n := range []int{shop, blog} {
 		r.conn[n] = r.addConnection(n, files)
@@ -188,7 +195,7 @@ func newRig(t testing.TB) *rig {
 		t.Fatal(err)
 	}
 	r.fd = pair[1]
-	r.w, err = New(Config{Gate: r.g, Orders: pair[0], Log: hclog.New(&hclog.LoggerOptions{Output: r.log, Level: hclog.Debug}),
+	r.w, err = New(Config{Gate: r.g, Artifacts: keeper, Orders: pair[0], Log: hclog.New(&hclog.LoggerOptions{Output: r.log, Level: hclog.Debug}),
 		Facts: func(root order.Root) error {
 			r.mu.Lock()
 			next := r.roots[root.Version]
@@ -209,11 +216,14 @@ func newRig(t testing.TB) *rig {
 		r.err = r.w.Run(ctx)
 		close(r.ended)
 	}()
+	keeping := make(chan struct{})
+	go func() { keeper.Run(ctx); close(keeping) }()
 	served := make(chan struct{})
 	go func() { r.serve(); close(served) }()
 	t.Cleanup(func() {
 		cancel()
 		<-r.ended
+		<-keeping
 		unix.Shutdown(r.fd, unix.SHUT_RDWR)
 		<-served
 		unix.Close(r.fd)

@@ -63,7 +63,7 @@ func (w *Workers) start(s *set, m wire.Start, seen gate.Seen) {
 		w.stopInstance(inst, 0)
 		inst.waiting = append(inst.waiting, m)
 		return
-	case inst.state == instLaunching, inst.state == instEnding:
+	case inst.state == instLaunching, inst.state == instDraining, inst.state == instEnding:
 		inst.waiting = append(inst.waiting, m)
 		return
 	case now.Before(inst.back.until):
@@ -73,6 +73,7 @@ func (w *Workers) start(s *set, m wire.Start, seen gate.Seen) {
 	inst.state, inst.since, inst.used = instLaunching, now, now
 	inst.server, inst.revision = plan.Server, plan.Revision
 	inst.names = w.openNames(s.key.Project)
+	inst.credential = w.gate.Credential(s.key.Project, plan.Server, plan.Revision)
 	inst.stopMs, inst.idleMs = plan.StopMs, plan.IdleMs
 	inst.waiting = append(inst.waiting, m)
 	inst.data, inst.parts = nil, 0
@@ -107,9 +108,11 @@ func (w *Workers) serverLaunched(inst *instance, startMs int64, m order.Down, fd
 		if n, ok := m.(order.NotLaunched); ok {
 			code, text = n.Code, n.Text
 		}
-		w.log.Warn("a tool server was not started", "project", inst.set.key.Project, "connection", inst.at.Conn, "code", code, "reason", text)
+		w.log.Warn("a tool server was not started", "project", inst.set.key.Project, "connection", inst.at.Conn, "code", string(code), "reason", text)
 		inst.state = instIdle
-		inst.back.failed(time.Now(), text)
+		if code != refusal.CredentialMissing { // nothing was tried, so nothing needs a pause
+			inst.back.failed(time.Now(), text)
+		}
 		waiting := inst.waiting
 		inst.waiting = nil
 		for _, m := range waiting {
@@ -123,9 +126,9 @@ func (w *Workers) serverLaunched(inst *instance, startMs int64, m order.Down, fd
 		w.stopJail(l.Jail, 0)
 		return
 	}
-	inst.state, inst.since = instListing, time.Now()
+	inst.state, inst.since, inst.unlisted = instListing, time.Now(), time.Time{}
 	inst.waiting = nil
-	w.tell(inst.set, wire.Started{Connection: inst.at.Conn, Slot: w.gate.Slot(inst.at), Instance: inst.jail, Revision: inst.revision, StartMs: startMs, Era: w.eras[inst.revision], Bounds: w.gate.Bounds(inst.server, inst.revision)}, fds...)
+	w.tell(inst.set, wire.Started{Connection: inst.at.Conn, Slot: w.gate.Slot(inst.at), Instance: inst.jail, Revision: inst.revision, StartMs: startMs, Era: w.era(inst.revision), Bounds: w.gate.Bounds(inst.server, inst.revision)}, fds...)
 }
 
 // catalogue collects the parts of what an instance lists. When they are whole the
@@ -147,7 +150,13 @@ func (w *Workers) catalogue(s *set, m wire.Catalogue) error {
 	}
 	data := inst.data
 	inst.data, inst.parts = nil, 0
-	w.learn(inst.revision, m)
+	if inst.state == instListing { // a later list says nothing about how to start
+		w.learn(inst.revision, m)
+	}
+	if m.Error != "" && inst.state == instReady {
+		w.unlisted(inst, m.Error)
+		return nil
+	}
 	if m.Error != "" {
 		inst.back.failed(time.Now(), m.Error)
 		w.log.Warn("a tool server did not list its tools", "project", s.key.Project, "connection", inst.at.Conn, "reason", m.Error)
@@ -160,26 +169,60 @@ func (w *Workers) catalogue(s *set, m wire.Catalogue) error {
 		w.stopInstance(inst, 0)
 		return nil
 	}
+	again := inst.state == instReady
 	inst.state = instReady
-	if changed {
+	if !inst.unlisted.IsZero() {
+		inst.unlisted, inst.back.lastErr = time.Time{}, ""
+		w.log.Info("a tool server lists its tools again", "project", s.key.Project, "connection", inst.at.Conn)
+	}
+	switch {
+	case changed:
 		w.changed(s.key.Project)
+	case again: // of nothing that is granted; its runtimes hear what it said all the same
+		w.tell(s, wire.Changed{Connection: inst.at.Conn, Slot: w.gate.Slot(inst.at)})
 	}
 	return nil
+}
+
+// unlisted keeps a server that says that its tools changed and cannot list them: what it
+// works at goes on. Nothing can be compared with the pins, so it is called no more until
+// a list comes, for which its bridge asks again; where none comes in time, the server ends
+// and the next call starts another.
+func (w *Workers) unlisted(inst *instance, why string) {
+	now := time.Now()
+	if inst.unlisted.IsZero() {
+		inst.unlisted = now
+		w.log.Warn("a tool server does not list its tools after a change: it is not called until it does", "project", inst.set.key.Project, "connection", inst.at.Conn, "reason", why)
+	}
+	inst.back.lastErr = "its tools changed and it does not list them: " + why
+	if now.Sub(inst.unlisted) >= UnlistedMost {
+		inst.back.failed(now, inst.back.lastErr)
+		w.stopInstance(inst, 0)
+	}
 }
 
 // learn remembers what a revision speaks, for its next start. One that could not be
 // spoken to is asked the other way first: there are servers that end at the first
 // request that they do not know. It is a hint, and no more.
 func (w *Workers) learn(rev ids.Revision, m wire.Catalogue) {
-	switch {
-	case m.Error == "" && m.Era != "both" && w.eras[rev] == "both": // it was started in one of the two
+	switch was := w.era(rev); {
+	case m.Error == "" && m.Era != "both" && was == "both": // it was started in one of the two
 	case m.Error == "":
 		w.eras[rev] = m.Era
-	case w.eras[rev] == "":
+	case was == "":
 		w.eras[rev] = "modern"
 	default:
-		delete(w.eras, rev)
+		w.eras[rev] = ""
 	}
+}
+
+// era is what a revision speaks, as far as is known: as it was last heard, and before
+// that as its probe found it, in whichever life of the authority.
+func (w *Workers) era(rev ids.Revision) string {
+	if era, heard := w.eras[rev]; heard {
+		return era
+	}
+	return w.gate.Era(rev)
 }
 
 // collect adds one part; whole tells that it was the last.
@@ -211,16 +254,18 @@ func (w *Workers) stopInstance(inst *instance, grace time.Duration) {
 
 func (w *Workers) instanceGone(inst *instance, why string) {
 	now := time.Now()
-	ending := inst.state == instEnding && !inst.lost
+	ending := (inst.state == instEnding || inst.state == instDraining) && !inst.lost
 	inst.lost = false
 	jail := inst.jail
 	inst.state, inst.jail = instIdle, ""
+	inst.was, inst.how = jail, why
 	if !ending {
 		inst.back.ended(now, now.Sub(inst.since), why)
 		if inst.back.fails == 1 {
 			inst.back.until = now // one loss is not yet a storm
 		}
 		inst.back.restarts++
+		w.totals.Restarts++
 		w.log.Warn("a tool server ended", "project", inst.set.key.Project, "connection", inst.at.Conn, "jail", jail, "how", why)
 	}
 	if w.gate.Unlisted(inst.set.key, inst.at) {
@@ -244,13 +289,19 @@ func (w *Workers) openNames(p ids.Project) []string {
 	return root.OpenNames
 }
 
-// dropRenamed ends the instances of a project that were started with other names open
-// than it has now. Directories of tasks have none open.
-func (w *Workers) dropRenamed(p ids.Project) {
+// dropOutdated ends the instances of a project that were started with other names open
+// than it has now, or with another credential. Directories of tasks have no names open.
+// What is open at one of them ends with it, and is named.
+func (w *Workers) dropOutdated(p ids.Project, out *Narrowed) {
 	names := w.openNames(p)
 	for _, s := range w.sets {
 		for _, inst := range s.insts {
-			if s.key.Project == p && inst.at.Task == "" && inst.state != instIdle && !slices.Equal(inst.names, names) {
+			if s.key.Project != p || inst.state == instIdle {
+				continue
+			}
+			other := inst.credential != w.gate.Credential(p, inst.server, inst.revision)
+			if other || inst.at.Task == "" && !slices.Equal(inst.names, names) {
+				out.add(w.gate.Using(inst.jail), false)
 				w.stopInstance(inst, 0)
 			}
 		}

@@ -14,8 +14,11 @@ import (
 // only, never waits, and owns its descriptor.
 type link struct {
 	fd  int
-	buf []byte // for sending; reused
+	out wire.Datagram // what is gathered for a bridge
 }
+
+// keepSend is the largest buffer that is kept for what is sent next.
+const keepSend = 16 << 10
 
 // errGone is returned where the other end has closed, or a message was cut short.
 var errGone = errors.New("the other end is gone")
@@ -111,14 +114,37 @@ func (l *link) send(b []byte, fds ...int) error {
 	}
 }
 
-// tell sends m to a bridge.
+// tell sends m to a bridge, behind what was gathered. With descriptors it goes alone.
 func (l *link) tell(m wire.Down, fds ...int) error {
-	b, err := wire.EncodeDown(l.buf[:0], m)
-	l.buf = b
-	if err != nil {
+	if len(fds) > 0 {
+		if err := l.flush(); err != nil {
+			return err
+		}
+	}
+	if err := l.gather(m); err != nil {
 		return err
 	}
-	return l.send(b, fds...)
+	return l.flush(fds...)
+}
+
+// gather adds m to what is sent with the next flush.
+func (l *link) gather(m wire.Down) error {
+	err := l.out.Down(m)
+	if err == wire.ErrFull {
+		if err = l.flush(); err == nil {
+			err = l.out.Down(m)
+		}
+	}
+	return err
+}
+
+func (l *link) flush(fds ...int) error {
+	raw := l.out.Bytes()
+	if len(raw) == 0 {
+		return nil
+	}
+	defer l.out.Clear(keepSend)
+	return l.send(raw, fds...)
 }
 
 func (l *link) close() {

@@ -32,7 +32,7 @@ func pathRig(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	r.change(func(reg *registry.Registry) (registry.Change, error) {
-		return reg.PutCatalogue(id[ids.Revision](files), time.Now(), "", pins)
+		return reg.PutCatalogue(id[ids.Revision](files), time.Now(), "", "", pins)
 	})
 	r.change(func(reg *registry.Registry) (registry.Change, error) {
 		return reg.Revoke(r.conn[shop], nil, 0)

@@ -34,7 +34,8 @@ func New(cfg Config) (*Workers, error) {
 	w := &Workers{
 		cfg: cfg, over: make(chan struct{}), gate: cfg.Gate, log: cfg.Log, orders: link{fd: cfg.Orders}, ep: ep, wake: wake,
 		asked: map[uint64]asked{}, jails: map[ids.Jail]owner{}, sets: map[gate.Set]*set{}, byFD: map[int]*set{},
-		listeners: map[int]ids.Project{}, fences: map[*fence]bool{}, restarts: map[gate.Set]*backoff{}, files: map[ids.Task]bool{}, eras: map[ids.Revision]string{}, dirs: map[ids.Task]bool{},
+		listeners: map[int]ids.Project{}, doors: map[ids.Project]int{}, fences: map[*fence]bool{}, restarts: map[gate.Set]*backoff{}, files: map[ids.Task]bool{}, eras: map[ids.Revision]string{}, dirs: map[ids.Task]bool{},
+		fetches: fetches{waiting: map[ids.Project][]fetch{}, asked: map[ids.Project]bool{}},
 		binding: binding{byUID: map[uint32]int{}, all: semaphore.NewWeighted(maxBinding)},
 	}
 	for _, fd := range []int{wake, cfg.Orders} {
@@ -108,6 +109,7 @@ func (w *Workers) Run(ctx context.Context) error {
 		if err != nil && err != unix.EINTR {
 			return fmt.Errorf("epoll_wait: %w", err)
 		}
+		w.turn = time.Now()
 		if err := w.sendOrders(); err != nil {
 			return fmt.Errorf("posternd: %w", err)
 		}
@@ -122,6 +124,7 @@ func (w *Workers) Run(ctx context.Context) error {
 		if err := w.commit(); err != nil {
 			return err
 		}
+		w.sayTrouble()
 		if now := time.Now(); !now.Before(next) {
 			next = now.Add(TickEvery)
 			w.tick(now)
@@ -156,50 +159,92 @@ func (w *Workers) hear(fd int, buf []byte) error {
 	return nil
 }
 
+// sayTrouble logs when calls can no longer be recorded, and when they can again.
+func (w *Workers) sayTrouble() {
+	switch why := w.gate.Trouble(); {
+	case why != "" && !w.troubled:
+		w.log.Error("calls are denied, for they cannot be recorded; it heals by itself once they can", "why", why)
+	case why == "" && w.troubled:
+		w.log.Info("calls can be recorded again")
+	}
+	w.troubled = w.gate.Trouble() != ""
+}
+
 // commit makes the admissions of this turn durable and only then sends them.
 func (w *Workers) commit() error {
+	began, pending := time.Now(), w.gate.Pending()
 	err := w.gate.Commit()
+	if pending && (err != nil || !w.gate.Pending()) { // outcomes that wait for company are not written
+		w.totals.Commit.observe(time.Since(began), 1)
+	}
 	if err != nil && !errors.Is(err, refusal.StoreUnavailable) {
 		return err
 	}
+	admitted := 0
 	for _, a := range w.answers {
-		if a.set.ended {
+		if a.set.ended || a.set.link.fd < 0 {
 			continue
 		}
 		msg := a.msg
 		if adm, ok := msg.(wire.Admitted); ok && err != nil {
 			msg = wire.Refused{Seq: adm.Seq, Code: refusal.StoreUnavailable}
+		} else if ok {
+			admitted++
 		}
-		w.tell(a.set, msg)
+		w.told(a.set, msg, a.set.link.gather(msg))
+	}
+	for _, a := range w.answers { // a bridge is woken once for all of its answers
+		if !a.set.ended && a.set.link.fd >= 0 {
+			w.told(a.set, a.msg, a.set.link.flush())
+		}
+	}
+	if admitted > 0 {
+		w.totals.Admission.observe(time.Since(w.turn), admitted)
 	}
 	w.answers = w.answers[:0]
 	return nil
 }
 
 func (w *Workers) hearBridge(s *set, buf []byte) {
-	for range MaxPerTurn {
+	s.pieces = 0
+	for heard := 0; heard < MaxPerTurn; {
 		n, err := s.link.recv(buf)
 		if err == nil && n == 0 {
 			return
 		}
 		if err != nil {
-			w.endSet(s, "its wire closed")
+			w.endSet(s, wireClosed)
 			return
 		}
-		m, err := wire.DecodeUp(buf[:n])
-		if err == nil {
-			err = w.handle(s, m)
-		}
+		n, err = w.hearAll(s, buf[:n])
+		heard += n
 		if err != nil {
 			w.log.Warn("a bridge broke the protocol", "project", s.key.Project, "jail", s.jail, "error", err)
 			w.endSet(s, "it broke the protocol")
-			return
 		}
-		if s.ended {
+		if s.ended || s.pieces >= PiecesPerTurn {
 			return
 		}
 	}
 }
+
+// hearAll acts on the messages of one datagram, in their order, and counts them.
+func (w *Workers) hearAll(s *set, rest []byte) (n int, err error) {
+	for rest != nil && err == nil && !s.ended {
+		if n++; n > wire.MaxTogether {
+			return n, errTogether
+		}
+		var one []byte
+		one, rest = wire.Cut(rest)
+		var m wire.Up
+		if m, err = wire.DecodeUp(one); err == nil {
+			err = w.handle(s, m)
+		}
+	}
+	return n, err
+}
+
+var errTogether = fmt.Errorf("more than %d messages in a datagram", wire.MaxTogether)
 
 // handle acts on one message of a bridge. An error ends the bridge.
 func (w *Workers) handle(s *set, m wire.Up) error {
@@ -221,10 +266,14 @@ func (w *Workers) handle(s *set, m wire.Up) error {
 		return w.gate.Alive(s.key, m)
 	case wire.Ended:
 		return w.gate.Ended(s.key, m)
+	case wire.Piece:
+		return w.piece(s, m)
 	case wire.Skipped:
 		if inst := w.jails[m.Instance].inst; inst != nil && inst.set == s && inst.at.Conn == m.Connection {
 			inst.skipped = m
 		}
+	case wire.Stderr:
+		return w.stderr(s, m)
 	case wire.SessionEnded:
 		w.sessionEnded(s, m)
 	case wire.Denied:
@@ -245,7 +294,7 @@ func (w *Workers) admit(s *set, m wire.Admit, seen gate.Seen) {
 	}
 	var running ids.Revision
 	inst := s.insts[w.gate.Place(s.key, m.Session, m.Connection)]
-	if inst != nil && inst.state == instReady && inst.jail == m.Instance {
+	if inst != nil && inst.state == instReady && inst.jail == m.Instance && inst.unlisted.IsZero() {
 		running = inst.revision
 	}
 	d := w.gate.Admit(s.key, m, running, seen)
@@ -294,7 +343,12 @@ func (w *Workers) tell(s *set, m wire.Down, fds ...int) {
 	if s.ended || s.link.fd < 0 {
 		return
 	}
-	if err := s.link.tell(m, fds...); err != nil {
+	w.told(s, m, s.link.tell(m, fds...))
+}
+
+// told ends a bridge that could not be told.
+func (w *Workers) told(s *set, m wire.Down, err error) {
+	if err != nil {
 		w.log.Warn("a bridge could not be told", "project", s.key.Project, "jail", s.jail, "message", fmt.Sprintf("%T", m), "error", err)
 		w.endSet(s, "it did not read")
 	}
@@ -331,19 +385,26 @@ func (w *Workers) tick(now time.Time) {
 	for f := range w.fences {
 		f.tick(w, now)
 	}
+	w.tickClosing(now)
 	w.tickTokenFiles()
 	w.tickTasks()
 }
 
 func (w *Workers) tickSet(s *set, now time.Time) {
+	s.reading.tick(now)
 	switch {
 	case s.ended:
 	case !s.ready && now.Sub(s.since) > BridgeStart:
 		w.endSet(s, "it did not start in time")
 	case s.ready && s.probe == nil && len(s.sessions) == 0 && len(s.waiting) == 0 && !s.idle.IsZero() && now.Sub(s.idle) > BridgeIdle:
 		w.endSet(s, "it was idle")
+	case s.arriving != nil && now.Sub(s.arriving.since) > PieceWait:
+		w.endSet(s, "it did not finish an artifact")
 	default:
 		for _, inst := range s.insts {
+			if inst.state == instDraining {
+				w.tickDrain(inst, now)
+			}
 			if inst.state == instReady && inst.idleMs > 0 && now.Sub(inst.used) > time.Duration(inst.idleMs)*time.Millisecond && !w.gate.Busy(s.key, inst.at) {
 				w.stopInstance(inst, StopGrace)
 			}

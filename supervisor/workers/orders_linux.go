@@ -2,6 +2,7 @@ package workers
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -97,7 +98,7 @@ func (w *Workers) obey(m order.Down, fds []int) error {
 		if err := w.cfg.Facts(root); err != nil {
 			return fmt.Errorf("root facts: %w", err)
 		}
-		w.reconsiderAll(func() { w.order(order.FactsAck{Version: m.Version}) })
+		w.reconsiderAll(func(n Narrowed) { w.order(ackOf(m.Version, n)) })
 	case order.Control:
 		w.cfg.Control(fds[0])
 	case order.ProjectSocket:
@@ -110,6 +111,8 @@ func (w *Workers) obey(m order.Down, fds []int) error {
 		w.answered(m.Seq, m, nil)
 	case order.Resolved:
 		w.answered(m.Seq, m, nil)
+	case order.Fetched:
+		w.answered(m.Seq, m, fds)
 	case order.TokenFileIs:
 		w.answered(m.Seq, m, fds)
 	case order.Done:
@@ -118,8 +121,29 @@ func (w *Workers) obey(m order.Down, fds []int) error {
 		w.taskDirs(m)
 	case order.Stats:
 		w.stats(m)
+	case order.Drain:
+		// What was admitted in this turn is told first: its bridge hears of the admission
+		// before it hears of the end.
+		if err := w.commit(); err != nil {
+			return err
+		}
+		w.leave(time.Duration(m.TimeoutMs) * time.Millisecond)
+	case order.Ping:
+		// The loop answers, after the commits that came before: a disk that never answers is
+		// no sign of life either.
+		w.order(order.Pong{N: m.N, Sessions: uint64(w.Count().Sessions), Calls: uint64(w.gate.OpenCalls())})
 	}
 	return nil
+}
+
+// ackOf tells that facts decide now, and what they cut.
+func ackOf(version uint64, n Narrowed) order.FactsAck {
+	out := order.FactsAck{Version: version, More: max(0, len(n.Stands)-order.MaxStands)}
+	for _, s := range n.Stands[:len(n.Stands)-out.More] {
+		tool := strings.ToValidUTF8(s.Tool[:min(len(s.Tool), order.MaxStandTool)], "")
+		out.Stands = append(out.Stands, order.Stand{Call: s.Call, Tool: tool, AgeMs: s.Age.Milliseconds(), CancelSent: s.CancelSent, Drains: s.Drains})
+	}
+	return out
 }
 
 func (w *Workers) answered(seq uint64, m order.Down, fds []int) {
@@ -148,26 +172,22 @@ func (w *Workers) listen(fd int, project ids.Project) error {
 		unix.Close(fd)
 		return fmt.Errorf("project socket: %w", err)
 	}
-	for old, p := range w.listeners {
-		if p == project {
-			delete(w.listeners, old)
-			unix.Close(old)
-		}
-	}
+	w.unlisten(project) // the one of before, where there was one
 	if err := w.watch(fd); err != nil {
 		unix.Close(fd)
 		return err
 	}
-	w.listeners[fd] = project
+	w.listeners[fd], w.doors[project] = project, fd
 	return nil
 }
 
-// unlisten closes a retired project's socket.
+// unlisten closes the socket of a project that is retired, or is given another.
 func (w *Workers) unlisten(project ids.Project) {
-	for fd, p := range w.listeners {
-		if p == project {
-			delete(w.listeners, fd)
-			unix.Close(fd)
-		}
+	fd, ok := w.doors[project]
+	if !ok {
+		return
 	}
+	delete(w.doors, project)
+	delete(w.listeners, fd)
+	unix.Close(fd)
 }

@@ -83,6 +83,13 @@ func (r *rig) obey(m order.Up) {
 			a.Seq = m.Seq
 			r.say(a)
 		}
+	case order.Fetch:
+		r.mu.Lock()
+		f := r.onFetch
+		r.mu.Unlock()
+		if raw, why := f(m); why != string(held) {
+			r.fetched(m.Seq, raw, why)
+		}
 	case order.Stop:
 		r.mu.Lock()
 		hold := r.unkillable[m.Jail]
@@ -218,4 +225,17 @@ func (r *rig) setFacts(root *registry.Root) uint64 {
 
 func (r *rig) acked(v uint64) bool {
 	return slices.ContainsFunc(only[order.FactsAck](r), func(a order.FactsAck) bool { return a.Version == v })
+}
+
+// fetched answers a Fetch.
+func (r *rig) fetched(seq uint64, raw, why string) {
+	if why != "" {
+		r.say(order.Fetched{Seq: seq, Why: why})
+		return
+	}
+	fd, err := sealed("file", []byte(raw))
+	if err != nil {
+		panic(err)
+	}
+	r.say(order.Fetched{Seq: seq, Size: int64(len(raw))}, fd)
 }

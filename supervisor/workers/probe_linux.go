@@ -26,6 +26,7 @@ type probe struct {
 	startMs int64
 	done    chan Probed
 	told    bool
+	refused refusal.Code // of the launch, where the server itself is not to blame
 }
 
 // Probed is what a probe found: the joined data of its catalogue and the tools
@@ -33,13 +34,16 @@ type probe struct {
 type Probed struct {
 	Data   []byte
 	Kept   []wire.Quarantined
+	Era    string // in which it was listed
 	reason string
+	code   refusal.Code // where the launch was refused
 }
 
 // Probe launches the revision in an empty workspace and returns what it lists, or
 // an error that says why there is nothing. conn is a fresh id that names the
-// server to the probe's bridge. Both jails are told to end in the next turn.
-func (w *Workers) Probe(ctx context.Context, server ids.Server, revision ids.Revision, conn ids.Connection, startMs int64) (Probed, error) {
+// server to the probe's bridge, project whose credential the server is given, "" for
+// none. Both jails are told to end in the next turn.
+func (w *Workers) Probe(ctx context.Context, server ids.Server, revision ids.Revision, project ids.Project, conn ids.Connection, startMs int64) (Probed, error) {
 	p := &probe{startMs: startMs, done: make(chan Probed, 1)}
 	if err := w.Do(ctx, func() {
 		if w.draining {
@@ -51,7 +55,7 @@ func (w *Workers) Probe(ctx context.Context, server ids.Server, revision ids.Rev
 		p.inst = &instance{at: gate.Place{Conn: conn}, server: server, revision: revision, set: s}
 		s.insts[p.inst.at] = p.inst
 		w.ask(func(seq uint64) order.Up {
-			return order.LaunchProbe{Seq: seq, Server: server, Revision: revision}
+			return order.LaunchProbe{Seq: seq, Server: server, Revision: revision, Project: project}
 		}, func(m order.Down, fds []int) { p.launched(w, m, fds) })
 	}); err != nil {
 		return Probed{}, err
@@ -71,6 +75,9 @@ func (w *Workers) Probe(ctx context.Context, server ids.Server, revision ids.Rev
 			w.endSet(p.set, "the probe is over")
 		}
 	})
+	if out.code == refusal.CredentialMissing {
+		return Probed{}, fmt.Errorf("%s: %w", out.reason, out.code)
+	}
 	if out.reason != "" {
 		return Probed{}, fmt.Errorf("probe: %s", out.reason)
 	}
@@ -84,6 +91,9 @@ func (p *probe) launched(w *Workers, m order.Down, fds []int) {
 		why := "posternd did not answer in time"
 		if n, ok := m.(order.NotLaunched); ok {
 			why = n.Text
+			if n.Code == refusal.CredentialMissing {
+				p.refused = n.Code
+			}
 		}
 		p.set.lastErr = why
 		w.endSet(p.set, why)
@@ -105,7 +115,7 @@ func (p *probe) launched(w *Workers, m order.Down, fds []int) {
 // begin hands the server to the bridge. Where it has ended already its pipes are
 // closed, and the bridge says so in its one catalogue.
 func (p *probe) begin(w *Workers, s *set) {
-	w.tell(s, wire.Started{Connection: p.inst.at.Conn, Instance: p.jail, Revision: p.inst.revision, StartMs: p.startMs, Era: w.eras[p.inst.revision], Bounds: w.gate.Bounds(p.inst.server, p.inst.revision)}, p.fds...)
+	w.tell(s, wire.Started{Connection: p.inst.at.Conn, Instance: p.jail, Revision: p.inst.revision, StartMs: p.startMs, Era: w.era(p.inst.revision), Bounds: w.gate.Bounds(p.inst.server, p.inst.revision)}, p.fds...)
 	closeAll(p.fds)
 	p.fds = nil
 }
@@ -123,7 +133,7 @@ func (p *probe) catalogue(w *Workers, s *set, m wire.Catalogue) error {
 		p.over(m.Error)
 	} else if !p.told {
 		p.told = true
-		p.done <- Probed{Data: p.inst.data, Kept: m.Quarantined}
+		p.done <- Probed{Data: p.inst.data, Kept: m.Quarantined, Era: m.Era}
 	}
 	return nil
 }
@@ -134,7 +144,7 @@ func (p *probe) over(why string) {
 	p.fds = nil
 	if !p.told {
 		p.told = true
-		p.done <- Probed{reason: why}
+		p.done <- Probed{reason: why, code: p.refused}
 	}
 }
 

@@ -16,6 +16,7 @@ type Row struct {
 	Connection ids.Connection
 	State      string
 	Calls      uint64
+	Open       int // of them, without an outcome
 	Restarts   int
 	Sessions   int
 	LastError  string
@@ -74,6 +75,7 @@ func (w *Workers) rows(jails []order.JailRow) []Row {
 		switch {
 		case o.inst != nil:
 			r.Connection, r.Task, r.State, r.Calls = o.inst.at.Conn, o.inst.at.Task, instStates[o.inst.state], o.inst.calls
+			r.Open = w.gate.OpenAt(o.set.key, o.inst.at)
 			r.Restarts, r.LastError = o.inst.back.restarts, o.inst.back.lastErr
 			r.Sessions = len(o.set.sessions)
 			if o.inst.skipped.Instance == j.Jail {
@@ -109,12 +111,12 @@ func (w *Workers) rows(jails []order.JailRow) []Row {
 	return out
 }
 
-// Down says why the server of a connection does not run, "" where it runs or was not
-// needed. It runs on the loop.
+// Down says why the server of a connection cannot be called: it does not run, or does not
+// list its tools after a change. "" where it can, or was not needed. It runs on the loop.
 func (w *Workers) Down(p ids.Project, conn ids.Connection) string {
 	for _, s := range w.sets {
 		for _, inst := range s.insts {
-			if s.key.Project == p && inst.at.Conn == conn && inst.state == instIdle && inst.back.lastErr != "" {
+			if s.key.Project == p && inst.at.Conn == conn && (inst.state == instIdle || !inst.unlisted.IsZero()) && inst.back.lastErr != "" {
 				return inst.back.lastErr
 			}
 		}
@@ -139,9 +141,6 @@ func (w *Workers) Count() Counts {
 	}
 	return c
 }
-
-// SetDraining refuses new bridges and sessions from now on.
-func (w *Workers) SetDraining() { w.draining = true }
 
 // Held tells whether a server of a connection is kept from starting for a while,
 // because it failed. It runs on the loop.

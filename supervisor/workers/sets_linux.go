@@ -106,7 +106,7 @@ func (w *Workers) handOver(s *set, b waitingBind) {
 	}
 	s.sessions[b.session] = true
 	s.idle = time.Time{}
-	w.tell(s, wire.Session{Session: b.session}, b.fd)
+	w.tell(s, wire.Session{Session: b.session, Bounds: w.gate.SessionBounds()}, b.fd)
 }
 
 func (w *Workers) sessionEnded(s *set, m wire.SessionEnded) {
@@ -137,6 +137,7 @@ func (w *Workers) endSetWith(s *set, why string, code refusal.Code) {
 		return
 	}
 	s.ended = true
+	w.dropArriving(s)
 	now := time.Now()
 	if s.lastErr == "" {
 		s.lastErr = why
@@ -162,6 +163,9 @@ func (w *Workers) endSetWith(s *set, why string, code refusal.Code) {
 	if s.jail != "" {
 		w.stopJail(s.jail, 0)
 	}
+	if s.reading != nil {
+		s.reading.done("its bridge ended: " + why)
+	}
 	if s.probe != nil {
 		s.probe.over(why)
 		return
@@ -177,6 +181,7 @@ func (w *Workers) endSetWith(s *set, why string, code refusal.Code) {
 	case s.ready:
 		back.ended(now, now.Sub(s.since), why)
 		back.restarts++
+		w.totals.Bridges++
 		if back.fails == 1 {
 			back.until = now // one loss is not yet a storm
 		}
@@ -202,7 +207,7 @@ func (w *Workers) exited(x order.Exited) {
 		w.instanceGone(o.inst, how(x))
 		w.gate.JailEnded(x.Jail, codeOf(x), how(x)+" ("+string(x.Jail)+")")
 	case o.set != nil:
-		if !o.set.ended {
+		if !o.set.ended || o.set.lastErr == wireClosed { // a wire closes a moment before its process is reaped
 			w.log.Warn("a bridge ended", "project", o.set.key.Project, "jail", x.Jail, "how", how(x))
 		}
 		w.endSet(o.set, how(x))

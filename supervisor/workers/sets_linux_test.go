@@ -3,6 +3,7 @@ package workers
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -350,6 +351,7 @@ func TestTheDeathOfABridgeEndsEverythingOfIt(t *testing.T) {
 	if got := cl.line(); got != "" {
 		t.Fatalf("the connection lives: %q", got)
 	}
+	r.await("a line about it", func() bool { return strings.Contains(r.log.String(), "a bridge ended") })
 	r.await("its server's end", func() bool { return r.jails[inst].gone })
 	r.settled("nothing is left", func() bool { return len(r.w.sets) == 0 && r.g.OpenCalls() == 0 && len(r.w.jails) == 0 })
 	r.settled("no session", func() bool {
@@ -510,6 +512,79 @@ func TestACatalogueThatDiffersTakesTheToolAway(t *testing.T) {
 	}
 }
 
+// That a server's list has changed is told to those whose calls reach it when it has been
+// read, also where nothing of the change is granted.
+func TestWorkers5_C032_AListThatWasReadAgainIsTold(t *testing.T) {
+	r := newRig(t)
+	b, _, inst := r.ready(r.socket(shop))
+	conn := r.conn[shop]
+	more := strings.Replace(catalogueText, "[", `[{"name":"one_more","inputSchema":{"type":"object"}},`, 1)
+	r.mu.Lock()
+	before := b.changed
+	r.mu.Unlock()
+	lists := []string{more, more, catalogueText}
+	for _, list := range lists {
+		b.send(wire.Catalogue{Connection: conn, Instance: inst, Data: []byte(list), Last: true})
+	}
+	r.await("what came of it", func() bool { return len(b.relisted) == len(lists) })
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if b.changed-before != len(lists) || b.relisted[0].Connection != conn {
+		t.Errorf("%d changes were told, %+v", b.changed-before, b.relisted)
+	}
+}
+
+// A server that says that its tools changed and cannot list them goes on with what it
+// works at. It is not called, because nothing can be compared, until a list comes.
+func TestWorkers5_C033_AServerThatCannotListAfterAChangeIsKept(t *testing.T) {
+	r := newRig(t)
+	b, s, inst := r.ready(r.socket(shop))
+	conn := r.conn[shop]
+	open, code := b.admit(s, conn, inst, "read_rows")
+	if code != "" {
+		t.Fatal(string(code))
+	}
+	down := func() (why string) {
+		if err := r.w.Do(t.Context(), func() { why = r.w.Down(id[ids.Project](shop), conn) }); err != nil {
+			t.Fatal(err)
+		}
+		return why
+	}
+	broken := wire.Catalogue{Connection: conn, Instance: inst, Error: "no list today", Last: true}
+	b.send(broken)
+	if _, code := b.admit(s, conn, inst, "read_rows"); code != refusal.ServerUnavailable {
+		t.Errorf("a call that nothing vouches for: %q", string(code))
+	}
+	if why := down(); !strings.Contains(why, "no list today") {
+		t.Errorf("it is shown as %q", why)
+	}
+	b.send(wire.Ended{Call: open, Outcome: wire.Completed, Returned: true})
+	r.record(open, store.Completed)
+	if r.jails[inst].gone {
+		t.Fatal("it was ended")
+	}
+	b.send(wire.Catalogue{Connection: conn, Instance: inst, Data: []byte(catalogueText), Last: true})
+	if _, code := b.admit(s, conn, inst, "read_rows"); code != "" {
+		t.Errorf("when it lists again: %q", string(code))
+	}
+	if why := down(); why != "" {
+		t.Errorf("it is still shown as %q", why)
+	}
+	// One that never lists again makes room for another.
+	b.send(broken)
+	r.settled("it is noted", func() bool {
+		in := r.w.sets[b.key].insts[gate.Place{Conn: conn}]
+		if in.unlisted.IsZero() {
+			return false
+		}
+		in.unlisted = in.unlisted.Add(-UnlistedMost)
+		return true
+	})
+	b.send(broken)
+	r.await("its end", func() bool { return r.jails[inst].gone })
+	b.alive("the bridge is not to blame")
+}
+
 // A view whose names are longer as JSON than as bytes.
 func TestAViewOfLongNamesGoesByFile(t *testing.T) {
 	r := newRig(t)
@@ -523,7 +598,7 @@ func TestAViewOfLongNamesGoesByFile(t *testing.T) {
 		for _, p := range old.Order {
 			pins = append(pins, *old.Tools[p])
 		}
-		return reg.PutCatalogue(id[ids.Revision](files), time.Now(), "", pins)
+		return reg.PutCatalogue(id[ids.Revision](files), time.Now(), "", "", pins)
 	})
 	tools := b.view(s)
 	callable := 0
@@ -577,7 +652,7 @@ func TestPsShowsWhatLives(t *testing.T) {
 				t.Errorf("%+v", row)
 			}
 		case inst:
-			if row.State != "ready" || row.Calls != 1 || row.Connection != r.conn[shop] {
+			if row.State != "ready" || row.Calls != 1 || row.Open != 1 || row.Connection != r.conn[shop] {
 				t.Errorf("%+v", row)
 			}
 		default:
@@ -585,6 +660,10 @@ func TestPsShowsWhatLives(t *testing.T) {
 		}
 	}
 	b.send(wire.Ended{Call: c, Outcome: wire.Completed})
+	b.view(s) // answered after what was sent before
+	if rows, err := r.w.Ps(t.Context()); err != nil || slices.ContainsFunc(rows, func(x Row) bool { return x.Open != 0 }) {
+		t.Errorf("after the call: %+v, %v", rows, err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if _, err := r.w.Ps(ctx); err == nil {

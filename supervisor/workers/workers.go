@@ -13,6 +13,7 @@
 // queue that orders admissions and every change.
 //
 // Invariants:
+//
 //   - workers-1: Admitted is sent only after its record is durable.
 //   - workers-2: a session, an instance and a call are named only by the bridge they were handed to.
 //   - workers-3: a revocation returns only when every affected bridge has answered its fence or its wire is closed and its jail is ended.
@@ -20,6 +21,15 @@
 //   - workers-5: the loop never waits for a bridge, a peer or posternd.
 //   - workers-6: of a server of scope task each task has its own instance, which ends with
 //     the task; then posternd is told that its directory is needed no more.
+//   - workers-7: an instance of a revision that its connection's calls no longer go to
+//     takes none, finishes those that it has within DrainWait, and ends.
+//   - workers-8: while it drains no session and no call begins; when it has drained no jail
+//     is left, and every call that was open has its outcome.
+//   - workers-9: an artifact is whole, as long as it was announced, or its bridge is ended; what
+//     there is no room for is passed over, and neither fails a call nor holds the loop up.
+//   - workers-10: a file that a result names is asked for after its call has ended, in the
+//     jail of that call's server, one of a project at a time; what posternd does not hand
+//     over is not kept, and the record says why.
 //
 // It decides nothing: that is gate's. It starts nothing: that is posternd's.
 package workers
@@ -35,6 +45,7 @@ import (
 	"postern/bridge/wire"
 	"postern/ids"
 	"postern/refusal"
+	"postern/supervisor/artifact"
 	"postern/supervisor/gate"
 	"postern/supervisor/order"
 )
@@ -52,23 +63,36 @@ const (
 	KillWait       = 5 * time.Second        // for Exited after a kill
 	BridgeIdle     = 60 * time.Second       // without a session, then the bridge ends
 	StopGrace      = 2 * time.Second        // between a closed stdin and the kill
+	DrainWait      = 30 * time.Second       // for the calls of a former revision; then they are cancelled
 	HealthyAfter   = 30 * time.Second       // uptime that forgets former failures
+	UnlistedMost   = time.Minute            // of a server that does not list its tools after a change; then it ends
 	BackoffFirst   = time.Second            // after one failure
 	BackoffMost    = 60 * time.Second       // after many
 	TickEvery      = 100 * time.Millisecond // deadlines and idle times are looked at
 	MaxSets        = 4096                   // live bridges
+	MaxWords       = 128                    // instances whose stderr one bridge tells: those that run, and one ended one of each
 	MaxPerTurn     = 64                     // messages read from one bridge in a turn
 	MaxWaitingBind = 256                    // connections waiting for one bridge
 	MaxUnsent      = 4096                   // orders that posternd has not read
+	StderrWait     = 2 * time.Second        // for a bridge to tell what its servers wrote to stderr
 	LookWait       = 2 * time.Second        // for posternd's answer about a call's paths; then it is refused
+	FetchWait      = 5 * time.Second        // for posternd's answer about a file that a result names
+	MaxFetches     = 256                    // files of one project that wait to be asked for
+	MaxFetchesAll  = 4096                   // of all projects
+	MaxFetching    = 8                      // that are on their way, of as many projects
 	MaxLooks       = 1024                   // calls whose paths are being looked at; posternd bears 4096 orders in work
 )
+
+// wireClosed is why a bridge is taken for ended before posternd says how its jail ended.
+const wireClosed = "its wire closed"
 
 // Config is what the loop needs.
 type Config struct {
 	Gate   *gate.Gate
 	Orders int // the pair with posternd; owned by the loop
 	Log    hclog.Logger
+	// Artifacts keeps what bridges bring; the gate was given the same.
+	Artifacts *artifact.Keeper
 	// Facts takes new root facts; it is called on the loop.
 	Facts func(order.Root) error
 	// Control takes the listening control socket, owned from then on by the callee.
@@ -90,20 +114,27 @@ type Workers struct {
 	ep        int
 	wake      int
 	seq       uint64
-	looks     int              // calls whose paths are being looked at
+	looks     int // calls whose paths are being looked at
+	fetches   fetches
 	asked     map[uint64]asked // orders without an answer
 	jails     map[ids.Jail]owner
 	sets      map[gate.Set]*set
 	byFD      map[int]*set
 	listeners map[int]ids.Project
+	doors     map[ids.Project]int // listeners, the other way round
 	binding   binding
 	answers   []answer
 	fences    map[*fence]bool
 	restarts  map[gate.Set]*backoff
 	files     map[ids.Task]bool // tasks whose token lies in a file
 	dirs      map[ids.Task]bool // tasks that have a directory
-	draining  bool
-	eras      map[ids.Revision]string // what a revision speaks, as it was last heard
+	draining  bool              // nothing new is taken
+	closing   *closing          // the last one that was not taken back; nil for none
+	leaving   bool              // posternd ends
+	troubled  bool              // it was logged that calls cannot be recorded
+	turn      time.Time         // when what is handled now was heard
+	totals    Totals
+	eras      map[ids.Revision]string // what a revision speaks, as it was last heard in this life
 }
 
 // asked is the continuation of one order. It gets posternd's answer, or nil when
@@ -136,6 +167,10 @@ type set struct {
 	looks    int      // calls whose paths are being looked at
 	noes     []uint64 // the last Starts that were refused, at most wire.MaxAsked
 	lastErr  string
+	arriving *arriving // nil between two artifacts
+	pieces   int       // of artifacts that were heard in this turn
+	reading  *reading  // the question about stderr that it has not answered; nil for none
+	read     uint64    // questions about stderr so far
 }
 
 // instance is one tool server of a set.
@@ -146,7 +181,8 @@ type instance struct {
 	jail     ids.Jail
 	set      *set
 	state    instState
-	lost     bool // its bridge no longer has it
+	lost     bool      // its bridge no longer has it
+	drained  time.Time // when a draining one must have ended
 	since    time.Time
 	used     time.Time
 	waiting  []wire.Start // asked while it was not there; answered when it is, or never will be
@@ -154,10 +190,15 @@ type instance struct {
 	parts    int
 	calls    uint64
 	skipped  wire.Skipped // of the jail that it names
+	unlisted time.Time    // since when its list cannot be read after a change; zero where it can
 	back     backoff
+	was      ids.Jail // the one before jail, and how it ended
+	how      string
 	names    []string // protected names of the workspace that it may write
-	stopMs   int64
-	idleMs   int64
+	// What it was started with, the zero one where its revision needs none.
+	credential gate.Credential
+	stopMs     int64
+	idleMs     int64
 }
 
 type instState uint8
@@ -167,10 +208,11 @@ const (
 	instLaunching
 	instListing
 	instReady
+	instDraining // it finishes what it was admitted to, and takes nothing else
 	instEnding
 )
 
-var instStates = [...]string{"idle", "launching", "listing", "ready", "ending"}
+var instStates = [...]string{"idle", "launching", "listing", "ready", "draining", "ending"}
 
 type answer struct {
 	set *set

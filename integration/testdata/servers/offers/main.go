@@ -232,6 +232,12 @@ func (o *offers) call(ctx context.Context, m *rpc.Message) {
 			return
 		}
 		done("answered " + string(p.Responses) + " " + strings.SplitN(p.State, "-", 2)[0])
+	case "nag": // n questions of one call
+		last := ""
+		for range a.N {
+			last = o.ask(a.Ask)
+		}
+		done(last)
 	case "step": // n rounds without a question
 		step := 0
 		fmt.Sscanf(p.State, "step %d", &step)

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"time"
 )
 
 // Message is what a fixture reads of a line.
@@ -46,6 +47,15 @@ func (s *Server) Raw(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, _ = io.WriteString(os.Stdout, text)
+}
+
+// Halt writes the beginning of a line, nothing for a while, and then the rest of it.
+func (s *Server) Halt(begin string, pause time.Duration, rest string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, _ = io.WriteString(os.Stdout, begin)
+	time.Sleep(pause)
+	_, _ = io.WriteString(os.Stdout, rest)
 }
 
 // Line writes one line.

@@ -1,0 +1,142 @@
+package launch
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// surroundings is what the kernel says of posternd itself, as whoever started it left it.
+type surroundings struct {
+	status  string // /proc/self/status
+	uidMap  string // /proc/self/uid_map
+	mounts  string // /proc/self/mountinfo
+	limits  string // /proc/self/limits
+	release string // of the kernel
+	// noNamespace is why this process can make no namespace, "" where it can.
+	noNamespace string
+	// unit is what the files of the unit say that posternd was started by, if by one. It
+	// decides nothing; it tells where to look for what the kernel does not let be.
+	unit []directive
+}
+
+// The floor: what is older lacks a layer that no jail goes without.
+const floorMajor, floorMinor = 6, 12
+
+// capability is one that posternd cannot do without.
+type capability struct {
+	name string
+	bit  uint
+	why  string
+}
+
+// capabilities are those without which no jail comes about. Source of the numbers:
+// include/uapi/linux/capability.h.
+var capabilities = []capability{
+	{"CAP_CHOWN", 0, "to give the authority its directory"},
+	{"CAP_DAC_OVERRIDE", 1, "to open what belongs to other users"},
+	{"CAP_FOWNER", 3, "to keep directories of other users in order"},
+	{"CAP_KILL", 5, "to end what runs under a leased uid"},
+	{"CAP_SETGID", 6, "to give a jail its gid"},
+	{"CAP_SETUID", 7, "to give a jail its uid"},
+	{"CAP_SETPCAP", 8, "to take every capability from a jail for good"},
+	{"CAP_NET_ADMIN", 12, "to switch a jail's own loopback on"},
+	{"CAP_SYS_PTRACE", 19, "to open the user namespace of a workspace's mapping"},
+	{"CAP_SYS_ADMIN", 21, "to make mounts and namespaces"},
+}
+
+// capSysResource raises any limit; the unit goes without it.
+const capSysResource = 24
+
+// inTheWay tells what makes every jail fail here, and which directive of a unit, or what
+// else, is the likely reason: a jail that fails at its twentieth step does not.
+func (s surroundings) inTheWay() (out []error) {
+	bad := func(format string, args ...any) { out = append(out, fmt.Errorf(format, args...)) }
+	if major, minor, ok := release(s.release); !ok || major < floorMajor || major == floorMajor && minor < floorMinor {
+		bad("the kernel is Linux %q; %d.%d is the oldest with every layer of a jail: boot a newer one (Debian 13, or 12 with the backports kernel)", s.release, floorMajor, floorMinor)
+	}
+	if n := statusField(s.status, "Seccomp_filters"); n != "" && n != "0" {
+		bad("%s system call filters are in force on posternd, and a jail starts only where its own are alone: %s", n, s.filteredBy())
+	} else if s.noNamespace != "" {
+		bad("no namespace can be made (%s): run posternd outside a container; where user.max_user_namespaces or another user.max_*_namespaces is 0, set it to some thousands with sysctl", s.noNamespace)
+	}
+	if m := strings.Fields(s.uidMap); len(m) != 3 || m[0] != "0" || m[1] != "0" || m[2] != "4294967295" {
+		bad("posternd is in a user namespace (uid_map %q), where leased uids do not exist: take PrivateUsers= out of the unit, or run it outside a container", strings.Join(m, " "))
+	}
+	if have, err := strconv.ParseUint(statusField(s.status, "CapEff"), 16, 64); err != nil {
+		bad("the own capabilities cannot be read: %v", err)
+	} else {
+		for _, c := range capabilities {
+			if have&(1<<c.bit) == 0 {
+				bad("posternd lacks %s, which it needs %s: add it to CapabilityBoundingSet= in the unit, or run it outside a container", c.name, c.why)
+			}
+		}
+		if have&(1<<capSysResource) == 0 && s.hardCore() == "0" {
+			bad("no core may have a byte here, and a jail sets that limit to 1, so that no program takes its core either: set LimitCORE=0:1 in the unit, or ulimit -Hc 1 before posternd")
+		}
+	}
+	return append(out, s.mountsInTheWay()...)
+}
+
+// filteredBy says what installed the filters: the lines of the unit that do, by their
+// places, or which ones those could be.
+func (s surroundings) filteredBy() string {
+	if found := inEffect(s.unit, filtering...); len(found) > 0 {
+		return "take out of the unit, or set to no: " + where(found)
+	}
+	likely := "one of the directives of the unit that install them, or a container's profile"
+	if s.noNamespace != "" {
+		likely = "RestrictNamespaces= among them, because no namespace can be made (" + s.noNamespace + ")"
+	}
+	return likely + ". Take them out of the unit: " + strings.Join(filtering, "=, ") + "="
+}
+
+// mountsInTheWay looks at the file systems that jails are made with, as posternd sees them.
+func (s surroundings) mountsInTheWay() (out []error) {
+	type seen struct{ options, super string }
+	last := map[string]seen{} // what is mounted last at a place is what is seen there
+	for line := range strings.Lines(s.mounts) {
+		left, right, ok := strings.Cut(line, " - ")
+		l, r := strings.Fields(left), strings.Fields(right)
+		if ok && len(l) >= 6 && len(r) >= 3 {
+			last[l[4]] = seen{"," + l[5] + ",", "," + r[2] + ","}
+		}
+	}
+	if m, ok := last["/sys/fs/cgroup"]; ok && strings.Contains(m.options, ",ro,") {
+		out = append(out, fmt.Errorf("/sys/fs/cgroup is read-only here, and no jail can be bounded: take ProtectControlGroups= out of the unit"))
+	}
+	// A /proc that hides others' processes (ProtectProc=, hidepid=) is in nobody's way:
+	// who connects is known by a descriptor, and posternd may look at what it starts.
+	if m, ok := last["/proc"]; ok && strings.Contains(m.super, "subset=pid") {
+		out = append(out, fmt.Errorf("/proc holds processes alone here, without the settings of the kernel that posternd and the authority read: take ProcSubset= out of the unit"))
+	}
+	return out
+}
+
+// hardCore is the most that the limit of cores can be raised to, as the kernel prints it.
+func (s surroundings) hardCore() string {
+	for line := range strings.Lines(s.limits) {
+		if value, ok := strings.CutPrefix(line, "Max core file size"); ok {
+			if f := strings.Fields(value); len(f) >= 2 {
+				return f[1]
+			}
+		}
+	}
+	return ""
+}
+
+// release reads the version of a kernel's release.
+func release(s string) (major, minor int, ok bool) {
+	n, err := fmt.Sscanf(s, "%d.%d", &major, &minor)
+	return major, minor, n == 2 && err == nil
+}
+
+// statusField is the value of one line of /proc/self/status, "" without it.
+func statusField(status, name string) string {
+	for line := range strings.Lines(status) {
+		if value, ok := strings.CutPrefix(line, name+":"); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
