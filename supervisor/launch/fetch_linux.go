@@ -285,6 +285,9 @@ func openRegular(dir int, at string) (*os.File, string) {
 	if why := unfit(&st); why != "" {
 		return nil, why
 	}
+	if !stillNamed(fd, path.Base(at)) {
+		return nil, notThere
+	}
 	// The very file that was looked at, whatever its name means by now. A lease that
 	// somebody has of it is not waited for.
 	got, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
@@ -292,6 +295,16 @@ func openRegular(dir int, at string) (*os.File, string) {
 		return nil, whyNotOpened(err)
 	}
 	return os.NewFile(uintptr(got), at), ""
+}
+
+// stillNamed tells whether the name by which a file was opened is there. It is looked at
+// after the count of the file's names: of a file with two, the one that was looked up may
+// have been taken away in between, and the one name that was counted is another, which is
+// perhaps not in the directory. The kernel shows such a name with a word behind it
+// (proc_pid_fd(5)).
+func stillNamed(fd int, base string) bool {
+	name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+	return err == nil && path.Base(name) == base
 }
 
 func whyNotOpened(err error) string {

@@ -257,6 +257,46 @@ func TestE4_AFileOfATasksOwnDirectoryIsFetched(t *testing.T) {
 	}
 }
 
+// Of a file with two names one may be taken away after it was looked up: the name that is
+// left is not the one that was asked for.
+func TestE4_ANameThatIsGoneIsNotTheFileThatIsLeft(t *testing.T) {
+	dir := t.TempDir()
+	for name, row := range map[string]struct {
+		away, named bool
+	}{
+		"it is there":                       {false, true},
+		"it is gone":                        {true, false},
+		"the kernel's word (deleted)":       {false, true},
+		"the kernel's word, gone (deleted)": {true, false},
+	} {
+		at := filepath.Join(dir, name)
+		lay(t, at, "x", os.Getuid(), 0o644)
+		if err := os.Link(at, at+" kept"); err != nil {
+			t.Fatal(err)
+		}
+		fd, err := unix.Open(at, unix.O_PATH|unix.O_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if row.away {
+			err = os.Remove(at)
+		} else {
+			err = os.Remove(at + " kept")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err != nil || st.Nlink != 1 {
+			t.Fatalf("%s: %v, %d names", name, err, st.Nlink)
+		}
+		if got := stillNamed(fd, name); got != row.named {
+			t.Errorf("%s: %v", name, got)
+		}
+		unix.Close(fd)
+	}
+}
+
 // What changes under the copy is bounded all the same, and what is exchanged between two
 // looks is never anything else than a file of the directory.
 func TestE4_WhatChangesWhileItIsLookedAtIsNeverAnythingElse(t *testing.T) {

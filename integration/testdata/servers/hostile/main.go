@@ -335,12 +335,12 @@ func (h *hostile) call(ctx context.Context, m *rpc.Message) {
 			s.Line(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":%d,"message":"%s"}}`, m.Token(), i, strings.Repeat("m", a.Bytes))
 		}
 		s.Text(m, "done")
-	case "die_on_list":
+	case "die_on_list": // its answer first: it may be asked for the list, and end, before another line
+		s.Text(m, "done")
 		h.mu.Lock()
 		h.doomed = true
 		h.mu.Unlock()
 		s.Line(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
-		s.Text(m, "done")
 	case "alter": // makes echo another tool, or the old one, or has no list; says so or not
 		var how struct{ Say, Back, Fail bool }
 		_ = json.Unmarshal(m.Params.Arguments, &how)
