@@ -80,6 +80,8 @@ func TestX2_DrainLetsOpenCallsEndAndTakesNothingNew(t *testing.T) {
 	if got := r.call("echo", `{}`); got.outcome() != "ok" {
 		t.Errorf("after a dry run: %s", got.raw)
 	}
+	// Its end is told a moment after its answer, and it is open until then.
+	until(t, "its end is recorded", func() bool { return w.states(p)["completed "] == 1 })
 
 	type answer struct {
 		api.DrainResult
