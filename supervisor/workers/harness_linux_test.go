@@ -142,12 +142,20 @@ type jail struct {
 }
 
 type logged struct {
-	mu sync.Mutex
-	b  strings.Builder
+	mu    sync.Mutex
+	b     strings.Builder
+	wrote func() // after each line
 }
 
-func (l *logged) Write(p []byte) (int, error) { l.mu.Lock(); defer l.mu.Unlock(); return l.b.Write(p) }
-func (l *logged) String() string              { l.mu.Lock(); defer l.mu.Unlock(); return l.b.String() }
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	l.b.Write(p)
+	l.mu.Unlock()
+	l.wrote()
+	return len(p), nil
+}
+
+func (l *logged) String() string { l.mu.Lock(); defer l.mu.Unlock(); return l.b.String() }
 
 func newRig(t testing.TB) *rig {
 	t.Helper()
@@ -177,6 +185,7 @@ func newRig(t testing.TB) *rig {
 	}
 	r := &rig{t: t, s: s, keeper: keeper, dir: dir, log: &logged{}, ended: make(chan struct{}), more: make(chan struct{}), jails: map[ids.Jail]*jail{}, roots: map[uint64]*registry.Root{},
 		unkillable: map[ids.Jail]bool{}, seqs: map[string]uint64{}}
+	r.log.wrote = func() { r.event(func() {}) }
 	r.g = gate.New(gate.Config{Audit: func(gate.Actor, gate.Note) error { return nil }, Registry: reg, Store: s, Artifacts: keeper, Now: time.Now, Random: func(b []byte) { rand.Read(b) },
 		Instant: func() token.Instant { return token.Instant{Wall: time.Now(), Boot: time.Hour, ID: "boot"} }})
 	r.apply(reg.AddMember(id[ids.Project](shop), id[ids.Account](bob), registry.Member))
