@@ -1,11 +1,13 @@
 // Package near knows which word was probably meant where one is unknown: the nearest by
-// letters, and for a key of a file also one that belongs into another section.
+// letters, for a key of a file also one that belongs into another section, and for the
+// file itself the name under which it would have been read.
 //
-// It is pure. What it is given was written by people and may be anything; what it
-// answers is always one of the words that it was given as known.
+// It is pure. What it is given was written by people and may be anything; where it names
+// what was meant, that is always one of the words that it was given as known.
 //
 // Invariants:
 //   - near-1: it answers with a known word or with nothing, never with what was typed.
+//   - near-2: a file of a directory of YAML files is one that is read, one that is known to be left over, or a mistake; there is no fourth.
 //
 // It refuses nothing and corrects nothing: it words a hint.
 package near

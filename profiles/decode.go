@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/goccy/go-yaml/parser"
 
 	"postern/jail/spec"
+	"postern/near"
 )
 
 // Mistake is one thing wrong with a file.
@@ -49,7 +51,7 @@ func decode(file, want string, raw []byte) (spec.Profile, error) {
 			}
 		}
 		if want != "" && p.Name != want && !d.about("name", whole) {
-			d.bad(d.lineOf("name"), "name", "the file's name says %q, not %q", want, p.Name)
+			d.bad(d.lineOf("name"), "name", "%q is to stand in a file called %s.yaml, not %s", p.Name, p.Name, filepath.Base(file))
 		}
 	}
 	if len(d.mistakes) > 0 {
@@ -85,6 +87,10 @@ func (d *decoder) decode(raw []byte) spec.Profile {
 	d.unread = true
 	if len(raw) > MaxFile {
 		d.bad(0, "", "at most %d bytes", MaxFile)
+		return p
+	}
+	if mark := near.Mark(raw); mark != "" {
+		d.bad(1, "", "%s", mark)
 		return p
 	}
 	// Duplicate keys are let through here, so that they are one mistake among

@@ -11,6 +11,7 @@
 //   - profiles-2: every mistake of a file is reported, each with file, line and key.
 //   - profiles-3: a file that anybody but root could have written is not read.
 //   - profiles-4: a name is given once: no file replaces a built-in profile.
+//   - profiles-5: a file of a directory that is not read is a mistake, unless its name says that it is left over.
 //
 // It applies nothing: jail does, and makes the filters.
 package profiles
@@ -27,6 +28,7 @@ import (
 	"strings"
 
 	"postern/jail/spec"
+	"postern/near"
 	"postern/supervisor/owned"
 )
 
@@ -87,10 +89,14 @@ func Load(dirs ...string) (map[string]spec.Profile, error) {
 			continue
 		}
 		for _, e := range entries {
-			if filepath.Ext(e.Name()) != ".yaml" {
+			file := filepath.Join(dir, e.Name())
+			read, wrong := near.Listed(e.Name())
+			if wrong != "" {
+				mistakes = append(mistakes, Mistake{File: file, Want: wrong})
+			}
+			if !read {
 				continue
 			}
-			file := filepath.Join(dir, e.Name())
 			raw, err := owned.Read(file, MaxFile)
 			if err == nil {
 				err = add(all, file, raw)

@@ -120,12 +120,7 @@ func TestProfiles2_EveryMistakeWithFileLineAndKey(t *testing.T) {
 }
 
 func TestProfiles3_AFileOfSomebodyElseIsNotRead(t *testing.T) {
-	if os.Geteuid() != 0 {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("needs root: files of other owners must be made")
-		}
-		t.Skip("needs root: files of other owners must be made")
-	}
+	needRoot(t)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "small.yaml")
 	if err := os.WriteFile(file, []byte(small), 0o644); err != nil {
@@ -182,4 +177,44 @@ func FuzzDecode(f *testing.F) {
 			t.Error("decoded and not valid")
 		}
 	})
+}
+
+// What lies in the directory and is not read is told, beside the mistakes of what is read.
+func TestProfiles5_AFileThatIsNotReadIsAMistake(t *testing.T) {
+	needRoot(t)
+	dir := t.TempDir()
+	put := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"small.yaml", "small.yaml~", ".small.yaml.swp", "small.yaml.dpkg-old", "README"} {
+		put(name, small)
+	}
+	if all, err := Load(dir); err != nil || all["small"].Name != "small" || len(all) != len(builtins)+1 {
+		t.Fatalf("%v, %v", Names(all), err)
+	}
+	put("other.yml", small)
+	put("third.conf", small)
+	put("fourth.yaml", "\ufeff"+small)
+	_, err := Load(dir)
+	for _, want := range []string{"other.yml: is not read: a name here ends in .yaml", "third.conf: is not read", "fourth.yaml:1: begins with a byte order mark"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("no %q in %v", want, err)
+		}
+	}
+	if _, found, err := Check(filepath.Join(dir, "other.yml")); err != nil || len(found) != 1 || found[0].Want != `"small" is to stand in a file called small.yaml, not other.yml` {
+		t.Errorf("%v, %v", found, err)
+	}
+}
+
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("needs root: files of other owners must be made")
+		}
+		t.Skip("needs root: files of other owners must be made")
+	}
 }

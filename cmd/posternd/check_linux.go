@@ -60,6 +60,7 @@ func each(err error) []config.Mistake {
 	var own config.Mistake
 	var profile profiles.Mistake
 	var policy launch.AccessMistake
+	var name launch.NameMistake
 	if many, ok := err.(interface{ Unwrap() []error }); ok {
 		var out []config.Mistake
 		for _, e := range many.Unwrap() {
@@ -74,6 +75,8 @@ func each(err error) []config.Mistake {
 		return []config.Mistake{{File: profile.File, Line: profile.Line, Key: profile.Key, Want: profile.Want}}
 	case errors.As(err, &policy):
 		return []config.Mistake{{File: policy.File, Line: policy.Line, Key: policy.Key, Want: policy.Want}}
+	case errors.As(err, &name):
+		return []config.Mistake{{File: name.File, Want: name.Want}}
 	}
 	return []config.Mistake{{Want: strings.ReplaceAll(err.Error(), "\n", "; ")}}
 }

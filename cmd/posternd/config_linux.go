@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"postern/near"
 	"postern/supervisor/config"
 	"postern/supervisor/owned"
 )
@@ -67,17 +68,17 @@ func dropIns(dir string) ([]string, error) {
 	var names []string
 	var mistakes []error
 	for _, e := range entries {
-		name, full := e.Name(), filepath.Join(dir, e.Name())
-		switch ext := strings.ToLower(filepath.Ext(name)); {
-		case strings.HasPrefix(name, "."):
-		case filepath.Ext(name) == ".yaml":
+		full := filepath.Join(dir, e.Name())
+		read, wrong := near.Listed(e.Name())
+		switch {
+		case read:
 			names = append(names, full)
-		case ext == ".yaml" || ext == ".yml" || ext == ".json":
-			mistakes = append(mistakes, fmt.Errorf("%s: is not read; the name of a drop-in ends in .yaml", full))
+		case wrong != "":
+			mistakes = append(mistakes, config.Mistake{File: full, Want: wrong})
 		}
 	}
 	if len(names) > config.MaxFiles {
-		mistakes = append(mistakes, fmt.Errorf("%s: want at most %d files", dir, config.MaxFiles))
+		mistakes = append(mistakes, config.Mistake{File: dir, Want: fmt.Sprintf("want at most %d files", config.MaxFiles)})
 		names = nil
 	}
 	return names, errors.Join(mistakes...)

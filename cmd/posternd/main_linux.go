@@ -254,7 +254,7 @@ func settings(cfg launch.Config, uids, account string) (launch.Config, []config.
 	cfg.ProfileDir = filepath.Join(cfg.ConfigDir, profilesName)
 	cfg.Profiles, err = profiles.Load(cfg.ProfileDir)
 	note(err)
-	return cfg, file.Said, mistakes
+	return cfg, file.Said, append(mistakes, cfg.Misnamed()...)
 }
 
 // parseRange reads FIRST:COUNT.

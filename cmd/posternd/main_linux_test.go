@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"syscall"
 	"testing"
 
+	"postern/profiles"
 	"postern/refusal"
 	"postern/supervisor/config"
 )
@@ -199,7 +201,7 @@ func TestPosternd1_C156_MistakesOfAllFilesAtOnce(t *testing.T) {
 		{File: "postern.yaml", Line: 5, Key: "hosts[0].project", Want: "is not a key here; did you mean projects?"},
 		{File: "postern.yaml.d/10.yaml", Line: 1, Key: "drain_second", Want: "is not a key here; did you mean drain_seconds?"},
 		{File: "postern.yaml.d/10.yaml", Line: 3, Key: "hosts[0].id", Want: "the host at"},
-		{Want: "20.yml: is not read; the name of a drop-in ends in .yaml"},
+		{File: "postern.yaml.d/20.yml", Want: "is not read: a name here ends in .yaml"},
 		{File: "profiles.d/mine.yaml", Line: 1, Key: "nmae", Want: "did you mean name?"},
 		{File: "profiles.d/mine.yaml", Line: 2, Key: "limits.memry", Want: "did you mean memory?"},
 	} {
@@ -293,6 +295,94 @@ func mistakeText(doc checked) string {
 		out = append(out, m.Error())
 	}
 	return strings.Join(out, "\n")
+}
+
+// C156, C157: what is written into a file that nobody reads is refused at the start and by
+// -check, with the file's name and what to do; what is known to be left over is not.
+func TestPosternd1_C156_WhatIsNotReadForItsNameIsAMistake(t *testing.T) {
+	needRoot(t)
+	for name, wants := range map[string]string{
+		"access.yml":                      "is not read; did you mean access.yaml? Rename it",
+		"Access.yaml":                     "is not read; did you mean access.yaml? Rename it",
+		"access.json":                     "is not read; did you mean access.yaml? Rename it",
+		"postern.yml":                     "is not read; did you mean postern.yaml? Rename it",
+		"postern.d/10.yaml":               "is not read; did you mean postern.yaml.d? Rename it",
+		"postern.yaml.d/x.conf":           "is not read: a name here ends in .yaml; rename it",
+		"postern.yaml.d/x.yml":            "is not read: a name here ends in .yaml; rename it",
+		"postern.yaml.d/x":                "is not read: a name here ends in .yaml; rename it",
+		"postern.yaml.d/x.YAML":           "is not read: a name here ends in .yaml; rename it",
+		"postern.yaml.d/more/x.yaml":      "is not read: a name here ends in .yaml; rename it",
+		"profiles.d/x.yml":                "is not read: a name here ends in .yaml; rename it",
+		"profiles.d/x.conf":               "is not read: a name here ends in .yaml; rename it",
+		"profiles.d/README.md":            "is not read: a name here ends in .yaml; rename it",
+		"access.yaml":                     "",
+		"access.yaml.lock":                "",
+		"access.yaml.bak":                 "",
+		"access.yml~":                     "",
+		"notes.yml":                       "",
+		"postern.yaml.rpmnew":             "",
+		"postern.yaml.d/README":           "",
+		"postern.yaml.d/10.yaml~":         "",
+		"postern.yaml.d/.10.yaml.swp":     "",
+		"postern.yaml.d/10.yaml.dpkg-old": "",
+		"profiles.d/x.yaml.rpmsave":       "",
+		"profiles.d/README":               "",
+	} {
+		dir, args := configDir(t, map[string]string{"postern.yaml": good, "postern.yaml.d/10.yaml": "drain_seconds: 5\n", name: ""})
+		doc, status := checkedBy(t, args)
+		at := name
+		if strings.Count(name, "/") == 2 || strings.HasPrefix(name, "postern.d") { // the directory is what is not read
+			at = filepath.Dir(name)
+		}
+		if wants == "" {
+			if status != 0 || len(doc.Mistakes) != 0 {
+				t.Errorf("%s: status %d, %s", name, status, mistakeText(doc))
+			}
+			continue
+		}
+		if status != refusal.ExitConfig || len(doc.Mistakes) != 1 || doc.Mistakes[0].File != filepath.Join(dir, at) || !strings.HasPrefix(doc.Mistakes[0].Want, wants) {
+			t.Errorf("%s: status %d, %s", name, status, mistakeText(doc))
+		}
+		var out, errs bytes.Buffer // and so it is where it is to start
+		if status := run(t.Context(), nil, args[2:], &out, &errs); status != refusal.ExitConfig || !strings.Contains(errs.String(), filepath.Join(dir, at)+": "+wants) {
+			t.Errorf("%s: started: status %d, %s", name, status, &errs)
+		}
+		if left, _ := os.ReadDir(dir + "/root"); left != nil {
+			t.Errorf("%s: something was made: %v", name, left)
+		}
+	}
+	// A policy that is named elsewhere is held to its own directory and name.
+	dir, args := configDir(t, map[string]string{"postern.yaml": good, "else/who.yml": "", "access.yml": ""})
+	if doc, status := checkedBy(t, append(args, "-access", dir+"/else/who.yaml")); status != refusal.ExitConfig || len(doc.Mistakes) != 1 || !strings.Contains(mistakeText(doc), "who.yml: is not read; did you mean who.yaml?") {
+		t.Errorf("status %d, %s", status, mistakeText(doc))
+	}
+}
+
+// A byte order mark is invisible, and makes another key of the first one: in every file it
+// is told by its name.
+func TestPosternd1_AByteOrderMarkIsNamed(t *testing.T) {
+	needRoot(t)
+	profile, _ := profiles.Source("static")
+	own := strings.Replace(string(profile), "name: static", "name: mine", 1)
+	for _, mark := range []string{"", "\ufeff", "\xff\xfe", "\xfe\xff"} {
+		files := map[string]string{"postern.yaml": good, "postern.yaml.d/10.yaml": "drain_seconds: 5\n", "profiles.d/mine.yaml": own, "access.yaml": "channels:\n  w: {allow: [x]}\n"}
+		for name, text := range files {
+			marked := maps.Clone(files)
+			marked[name] = mark + text
+			dir, args := configDir(t, marked)
+			doc, status := checkedBy(t, args)
+			switch {
+			case mark == "":
+				if status != 0 {
+					t.Errorf("without one: %d, %s", status, mistakeText(doc))
+				}
+			case status != refusal.ExitConfig || !slices.ContainsFunc(doc.Mistakes, func(m config.Mistake) bool {
+				return m.File == filepath.Join(dir, name) && m.Line == 1 && strings.Contains(m.Want, "begins with a byte order mark")
+			}):
+				t.Errorf("%q in %s: %d, %s", mark, name, status, mistakeText(doc))
+			}
+		}
+	}
 }
 
 // C177: a path is absolute where it is kept, or is refused; what is shown of a file that

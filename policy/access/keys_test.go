@@ -66,3 +66,16 @@ channels:
 }
 
 func reversed(s []string) []string { slices.Reverse(s); return s }
+
+// A byte order mark would make another key of the first one: it is told by its name, it
+// denies everyone, and nothing is edited behind it.
+func TestAccess3_AByteOrderMarkDeniesByName(t *testing.T) {
+	const doc = "channels:\n  w: {allow: [x]}\n"
+	for mark, want := range map[string]string{"": "", "\ufeff": "of UTF-8", "\xff\xfe": "of UTF-16"} {
+		p, mistakes := Parse([]byte(mark + doc))
+		why, broken := p.Broken()
+		if broken != (want != "") || !strings.Contains(why, want) || broken && (len(mistakes) != 1 || mistakes[0].Line != 1) {
+			t.Errorf("%q: %v, %q, %v", mark, broken, why, mistakes)
+		}
+	}
+}

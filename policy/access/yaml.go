@@ -9,6 +9,8 @@ import (
 
 	yaml "github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
+
+	"postern/near"
 )
 
 // Mistake is one thing wrong with the document, or one thing in it that does not mean
@@ -84,6 +86,9 @@ func shown(s string) string {
 func tree(doc []byte) (ast.Node, *Mistake) {
 	if len(doc) > MaxDocument {
 		return nil, &Mistake{Want: fmt.Sprintf("at most %d bytes", MaxDocument)}
+	}
+	if mark := near.Mark(doc); mark != "" {
+		return nil, &Mistake{Line: 1, Want: mark}
 	}
 	if line := tooNested(doc); line > 0 {
 		return nil, &Mistake{Line: line, Want: fmt.Sprintf("nested deeper than %d", maxNested)}

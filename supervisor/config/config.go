@@ -24,6 +24,7 @@ import (
 	"github.com/goccy/go-yaml/parser"
 
 	"postern/ids"
+	"postern/near"
 	"postern/supervisor/order"
 )
 
@@ -115,6 +116,10 @@ func (d *decoder) one(raw []byte) {
 	}()
 	if len(raw) > MaxFile {
 		d.bad(nil, "", "want at most %d bytes", MaxFile)
+		return
+	}
+	if mark := near.Mark(raw); mark != "" {
+		d.tell(1, "", mark)
 		return
 	}
 	file, err := parser.ParseBytes(raw, 0, parser.AllowDuplicateMapKey())

@@ -70,6 +70,32 @@ const dropIns = "Files that end in `.yaml` in `postern.yaml.d` beside it are rea
 	"- any other key is set once. In two files it is a mistake that names both places: no file overrides another.\n\n" +
 	"So what holds can be told without knowing the order. A drop-in can be there without `postern.yaml`.\n"
 
+// names says which files are read and which are a mistake for their names.
+func names() string {
+	return "Of `postern.yaml.d` and `profiles.d` every file is read whose name ends in `.yaml`, in these letters. Any other file or\n" +
+		"directory there is a mistake, for nobody would hear what it says. Passed over are hidden ones, `README`, and what is\n" +
+		"left over by its name, which ends in one of\n" + listed(near.Leftovers()) + ".\n\n" +
+		"Beside them, and beside the access policy, a name is a mistake that is theirs but for capital letters or its ending:\n" +
+		"`access.yml`, `postern.conf`, `postern.d`. A file that begins with a byte order mark is one too: save it as UTF-8\n" +
+		"without the mark.\n"
+}
+
+// listed writes endings in lines that are not too long.
+func listed(endings []string) string {
+	const few = 9 // on a line
+	var b strings.Builder
+	for i, e := range endings {
+		switch {
+		case i > 0 && i%few == 0:
+			b.WriteString(",\n")
+		case i > 0:
+			b.WriteString(", ")
+		}
+		b.WriteString("`" + e + "`")
+	}
+	return b.String()
+}
+
 const mistakes = "Unknown keys, keys in the wrong section, repeated ones, bad values and missing ones are all told at once, each with\n" +
 	"file, line, key and what was expected; posternd ends with status 78 and nothing has been started. `posternd -check` does\n" +
 	"only that, with `-json` for programs: one document with `mistakes` (`file`, `line`, `key`, `want`), and with `settings`,\n" +
@@ -86,7 +112,7 @@ func Page() string {
 	for _, k := range keys {
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", k.Path, k.wants(), k.otherwise(), k.takes(), k.Text)
 	}
-	b.WriteString("\n## Drop-ins\n\n" + dropIns + "\n## Mistakes, and what takes effect when\n\n" + mistakes)
+	b.WriteString("\n## Drop-ins\n\n" + dropIns + "\n## Names of files\n\n" + names() + "\n## Mistakes, and what takes effect when\n\n" + mistakes)
 	b.WriteString("\nEditors can check the files as they are written: `/usr/share/postern/postern.schema.json` is a JSON schema of them, which\n" +
 		"yaml-language-server takes from a first line `# yaml-language-server: $schema=` with its path. Profiles are described in\n" +
 		"[profiles.md](profiles.md), `access.yaml` in [access-policy.md](access-policy.md).\n")
@@ -107,7 +133,7 @@ func Manual() string {
 		fmt.Fprintf(&b, "Takes effect %s.\n\n", k.takes())
 	}
 	plain := strings.NewReplacer("`", "*", "*.yaml", "\\*.yaml")
-	b.WriteString("# DROP-INS\n\n" + plain.Replace(dropIns) + "\n# MISTAKES\n\n" + plain.Replace(mistakes))
+	b.WriteString("# DROP-INS\n\n" + plain.Replace(dropIns) + "\n# NAMES OF FILES\n\n" + plain.Replace(names()) + "\n# MISTAKES\n\n" + plain.Replace(mistakes))
 	b.WriteString("\n# EXAMPLE\n\n```\n" + Example() + "```\n\n# SEE ALSO\n\n**posternd**(8), **postern**(1), */usr/share/doc/postern/*\n")
 	return b.String()
 }

@@ -93,7 +93,8 @@ func (s *Supervisor) watchConfig(ctx context.Context) error {
 
 // fingerprint tells whether a file of the configuration was changed.
 func (s *Supervisor) fingerprint() (print string, newest time.Time) {
-	return fingerprint(s.cfg.File, s.cfg.DropInDir, s.cfg.ProfileDir)
+	print, newest = fingerprint(s.cfg.File, s.cfg.DropInDir, s.cfg.ProfileDir)
+	return fmt.Sprintf("%s%v", print, s.cfg.Misnamed()), newest
 }
 
 // fingerprint tells whether a file was changed, without reading one.

@@ -132,6 +132,20 @@ func TestC8_DropInsAreWatched(t *testing.T) {
 	if now, _ := fingerprint(file, dropIns, profiles); now != last {
 		t.Error("a change is seen where there is none")
 	}
+	// Beside them, a file that was meant to be read counts and no other does.
+	s := &Supervisor{cfg: Config{File: file, DropInDir: dropIns, ProfileDir: profiles, Access: dir + "/access.yaml"}}
+	for _, row := range []struct {
+		name string
+		seen bool
+	}{{"access.yml", true}, {"postern.conf", true}, {"access.yaml.lock", false}, {"notes", false}, {"access.yaml.new", false}} {
+		before, _ := s.fingerprint()
+		if err := os.WriteFile(filepath.Join(dir, row.name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if now, _ := s.fingerprint(); (now != before) != row.seen {
+			t.Errorf("%s: seen %v", row.name, now != before)
+		}
+	}
 }
 
 // A revision starts under the very profile that it was made with, and the refusal says
