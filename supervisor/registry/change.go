@@ -279,12 +279,15 @@ func (r *Registry) Reconcile(root *Root, now time.Time) Change {
 		if next.ProjectStanding(p) != policy.ProjectLive {
 			continue
 		}
-		// The time tells it to an authority that was not there; clocks can be set back, so
-		// one that was sees the difference itself.
 		rp := root.Projects[p]
 		was, known := r.root.Projects[p]
-		moved := known && was.Moved != rp.Moved
 		for _, t := range tasks {
+			// Each task tells for which directory it was made, also to an authority that was
+			// not there. Of one from before that was written the times have to tell.
+			moved := t.Moved != rp.Moved
+			if t.Moved < 0 {
+				moved = known && was.Moved != rp.Moved || t.Created <= rp.Moved
+			}
 			standing, role := next.AccountStanding(t.Account), next.Role(t.Account, p)
 			switch {
 			case standing == policy.AccountUnknown || standing == policy.AccountDeleted:
@@ -293,7 +296,7 @@ func (r *Registry) Reconcile(root *Root, now time.Time) Change {
 				r.endTask(&c, t, "the account no longer has the project", now)
 			case next.HostStanding(t) != policy.HostAssigned:
 				r.endTask(&c, t, "the host is no longer assigned", now)
-			case moved || t.Created <= rp.Moved:
+			case moved:
 				r.endTask(&c, t, "the project was moved to another directory", now)
 			}
 		}

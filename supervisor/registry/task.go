@@ -29,7 +29,7 @@ func (r *Registry) NewTask(t Task) (Change, error) {
 	if t.Host != LocalHost && r.ofHost[t.Host] >= MaxOfHost {
 		return Change{}, refuse(refusal.Busy, "host %q has %d live tasks; it can revoke some", t.Host, MaxOfHost)
 	}
-	t.Ended, t.Reason = 0, ""
+	t.Ended, t.Reason, t.Moved = 0, "", r.root.Projects[t.Project].Moved
 	return Change{Put: []store.Row{t}}, nil
 }
 

@@ -58,10 +58,10 @@ func (s *Store) put(r Row) error {
 	case Probe:
 		return s.putProbe(r)
 	case Task:
-		return s.run(`INSERT INTO tasks VALUES (?,?,?,?,?,?,?,?,?) ON CONFLICT (id) DO UPDATE SET account = excluded.account, host = excluded.host,
+		return s.run(`INSERT INTO tasks VALUES (?,?,?,?,?,?,?,?,?,?) ON CONFLICT (id) DO UPDATE SET account = excluded.account, host = excluded.host,
 			project = excluded.project, principal = excluded.principal, mode = excluded.mode, created = excluded.created,
-			ended = excluded.ended, reason = excluded.reason`,
-			string(r.ID), string(r.Account), r.Host, string(r.Project), r.Principal, r.Mode, r.Created, r.Ended, r.Reason)
+			ended = excluded.ended, reason = excluded.reason, moved = excluded.moved`,
+			string(r.ID), string(r.Account), r.Host, string(r.Project), r.Principal, r.Mode, r.Created, r.Ended, r.Reason, r.Moved)
 	case Token:
 		return s.run(`INSERT INTO tokens VALUES (?,?,?,?,?,?,?,?,?,?) ON CONFLICT (digest) DO UPDATE SET ended = excluded.ended`,
 			r.Digest[:], string(r.Task), string(r.Project), int64(r.UID), int64(r.Binds), r.Wall, r.Boot, r.BootID, r.TTL, r.Ended)
@@ -199,9 +199,9 @@ func (s *Store) Policy() (Policy, error) {
 			i := probes[ids.Revision(r.ColumnText(0))]
 			p.Probes[i].Pins = append(p.Probes[i].Pins, t)
 		}},
-		{`SELECT id, account, host, project, principal, mode, created, ended, reason FROM tasks ORDER BY id`, func(r *sqlite3.Stmt) {
+		{`SELECT id, account, host, project, principal, mode, created, ended, reason, moved FROM tasks ORDER BY id`, func(r *sqlite3.Stmt) {
 			p.Tasks = append(p.Tasks, Task{ids.Task(r.ColumnText(0)), ids.Account(word(r, 1)), word(r, 2), ids.Project(word(r, 3)),
-				word(r, 4), word(r, 5), r.ColumnInt64(6), r.ColumnInt64(7), word(r, 8)})
+				word(r, 4), word(r, 5), r.ColumnInt64(6), r.ColumnInt64(7), word(r, 8), r.ColumnInt64(9)})
 		}},
 		{`SELECT digest, task, project, uid, binds, wall, boot, boot_id, ttl, ended FROM tokens ORDER BY digest`, func(r *sqlite3.Stmt) {
 			t := Token{Task: ids.Task(r.ColumnText(1)), Project: ids.Project(r.ColumnText(2)), UID: uint32(r.ColumnInt64(3)), Binds: r.ColumnInt(4),

@@ -98,6 +98,7 @@ type Task struct {
 	Created   int64 // milliseconds since the epoch
 	Ended     int64 // 0 while live
 	Reason    string
+	Moved     int64 // the project's when the task was made; negative where that was not written yet
 }
 
 // Paired is a person of a channel who used a pairing code.

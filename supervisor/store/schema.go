@@ -19,6 +19,9 @@ var policy2 string
 //go:embed schema/policy_3.sql
 var policy3 string
 
+//go:embed schema/policy_4.sql
+var policy4 string
+
 //go:embed schema/activity_1.sql
 var activity1 string
 
@@ -37,7 +40,7 @@ var activity5 string
 // The schemas of each file, oldest first: the n-th leads from version n-1 to n.
 // What has landed is never edited; a change is one more entry.
 var (
-	policySchemas   = []string{policy1, policy2, policy3}
+	policySchemas   = []string{policy1, policy2, policy3, policy4}
 	activitySchemas = []string{activity1, activity2, activity3, activity4, activity5}
 )
 

@@ -68,7 +68,7 @@ func record() Change {
 		Served{p, "read_file", con, "read_file"},
 		Grant{id[ids.Grant](1), p, con, "read_file", "read_file", 2, "root", 6, rev, Digest{7}},
 		Probe{rev, 8, "", "both", []Pin{{"b", []byte(`{"a":1}`), Digest{9}, 2, 1, ""}, {"a", []byte(`null`), Digest{10}, 0, 0, "bad"}}},
-		Task{task, id[ids.Account](1), "host", p, "local:x", "code", 11, 0, ""},
+		Task{task, id[ids.Account](1), "host", p, "local:x", "code", 11, 0, "", 17},
 		Token{Digest{12}, task, p, 1000, 2, 13, 14, "boot", 15, false},
 		Paired{"whatsapp", "+5511999998888", "agent", 16},
 	}}
@@ -131,6 +131,11 @@ func TestATaskIsImmutableInTheFileToo(t *testing.T) {
 	moved.Project = id[ids.Project](2)
 	if err := s.Apply(Change{Put: []Row{moved}}); err == nil {
 		t.Error("a task was moved to another project")
+	}
+	moved = task
+	moved.Moved++
+	if err := s.Apply(Change{Put: []Row{moved}}); err == nil {
+		t.Error("a task was given another directory")
 	}
 	task.Ended, task.Reason = 20, "revoked"
 	if err := s.Apply(Change{Put: []Row{task}}); err != nil {
@@ -519,6 +524,10 @@ func TestStore5_EverySchemaThatLandedIsBroughtForward(t *testing.T) {
 		if err := f.writer.Exec(`INSERT INTO accounts VALUES ('acc_01997d5e-0000-7000-8000-000000000001', 1, 3)`); err != nil {
 			t.Fatal(err)
 		}
+		if err := f.writer.Exec(`INSERT INTO tasks (id, account, host, project, principal, mode, created, ended, reason)
+			VALUES ('tsk_01997d5e-0000-7000-8000-000000000001', '', '', '', '', '', 5, 0, '')`); err != nil {
+			t.Fatal(err)
+		}
 		f.close()
 		s := open(t, dir)
 		d := Definition{Digest: Digest{1}, Raw: []byte("{}")}
@@ -528,6 +537,9 @@ func TestStore5_EverySchemaThatLandedIsBroughtForward(t *testing.T) {
 		p, err := s.Policy()
 		if err != nil || len(p.Accounts) != 1 || p.Accounts[0].Version != 3 || len(p.Definitions) != 1 || string(p.Definitions[0].Raw) != "{}" {
 			t.Errorf("from schema %d: %+v, %v", n, p, err)
+		}
+		if len(p.Tasks) != 1 || p.Tasks[0].Created != 5 || p.Tasks[0].Moved >= 0 {
+			t.Errorf("from schema %d: %+v", n, p.Tasks)
 		}
 		s.Close()
 	}
