@@ -123,6 +123,12 @@ func (l *Launcher) Launch(r Request) (*Process, error) {
 		case heldErr != nil:
 			return failed("protect", heldErr)
 		}
+		// From here on the program may run: without its document nothing is built.
+		if r.Proceed != nil {
+			if err := r.Proceed(); err != nil {
+				return failed("proceed", err)
+			}
+		}
 		raw, err := b.doc.Encode()
 		if err == nil {
 			_, err = documentW.Write(raw) // never blocks: a pipe holds more

@@ -238,6 +238,7 @@ func TestJail4_AFailedLaunchIsNamedAndLeavesNothing(t *testing.T) {
 		"directory": func(r *Request) { r.Dir = "/workspace/nowhere" },
 		"landlock":  func(r *Request) { r.Profile.Landlock.ABI = 99 },
 		"exec":      func(r *Request) { r.Argv[0] = "/workspace/nothing" },
+		"proceed":   func(r *Request) { r.Proceed = func() error { return errors.New("its project is another now") } },
 	} {
 		r := request(t, "static", "exit=0")
 		before := leavings(t, l)
@@ -447,4 +448,32 @@ func TestJail5_AJailThatCannotBeEmptiedIsNotGone(t *testing.T) {
 	again := start(t, l, r)
 	again.stdin.Close()
 	gone(t, again.Process)
+}
+
+// Proceed is asked once, before anything of the program has run; where it says no, nothing
+// of it ever runs.
+func TestALaunchThatMayNotProceedRunsNothing(t *testing.T) {
+	l := launcher(t)
+	for _, no := range []error{nil, errors.New("no")} {
+		r := request(t, "static", "write=/workspace/ran")
+		ran := filepath.Join(r.Workspace.Dir.Name(), "ran")
+		there := func() bool { _, err := os.Lstat(ran); return err == nil }
+		asked := 0
+		r.Proceed = func() error {
+			if asked++; there() {
+				t.Error("it ran before it was asked")
+			}
+			return no
+		}
+		p, err := l.Launch(r)
+		if asked != 1 || (err != nil) != (no != nil) {
+			t.Errorf("asked %d times, answered %v: %v", asked, no, err)
+		}
+		if err == nil {
+			gone(t, p)
+		}
+		if there() != (no == nil) {
+			t.Errorf("answered %v: it ran: %v", no, there())
+		}
+	}
 }

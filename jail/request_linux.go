@@ -47,6 +47,10 @@ type Request struct {
 	SecretEnv string
 	// Limits are within the profile's; zero fields are the profile's.
 	Limits spec.Limits
+	// Proceed is asked once, when all that can wait for a file system is done and nothing
+	// of the program has run; an error of it ends the launch. It answers at once, because
+	// every other launch may wait for it. nil is yes.
+	Proceed func() error
 }
 
 // Workspace is a directory of the host that a jail may write.

@@ -56,7 +56,7 @@ type roomOf struct {
 	life    *life
 	project ids.Project
 	task    ids.Task // whose alone it is
-	moved   int64    // the project's Moved when it was opened
+	moved   int64    // the project's Moved when its launch was ordered
 	gone    time.Time
 }
 
@@ -149,7 +149,7 @@ func (s *Supervisor) fetch(room *roomOf, named string) (file *os.File, size int6
 	if at == "" {
 		return nil, 0, notRegular
 	}
-	dir, _, err := s.directoryOf(room.project, room.task, false)
+	dir, _, err := s.directoryOf(room.project, room.task, room.moved, false)
 	if err == nil && dir == nil {
 		err = unix.ENOENT // the task is gone, and its directory with it
 	}
@@ -200,9 +200,6 @@ func (s *Supervisor) readerOf(room *roomOf, dir *os.File) (uid uint32, gids []ui
 	p, err := f.liveProject(room.project)
 	if err != nil {
 		return 0, nil, err
-	}
-	if p.Moved != room.moved { // dir may be another than the server worked in
-		return 0, nil, api.Refuse(refusal.ProjectReplaced, "%s was moved since.", p.ID)
 	}
 	owner, ok := f.accountByID(p.Owner)
 	if !ok {

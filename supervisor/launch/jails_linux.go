@@ -40,7 +40,7 @@ type running struct {
 	proc    *jail.Process
 	life    *life
 	names   []string // protected names that it may write
-	moved   int64    // its project's Moved when its directory was opened
+	moved   int64    // its project's Moved when its launch was ordered
 	held    held     // the credential that it was handed
 	release func()   // called when nothing of it is left; may be nil
 
@@ -176,35 +176,43 @@ func (s *Supervisor) start(l *life, row order.JailRow, r jail.Request, at room, 
 	if limits, err := r.Limits.Within(r.Profile.Limits); err == nil { // what is not within it, Launch refuses
 		j.row.MemoryMax, j.row.PidsMax = limits.MemoryBytes, limits.PidsMax
 	}
+	if refused := s.build(j); refused != nil {
+		return nil, refused
+	}
+	var refused *api.Refusal
+	r.Proceed = func() error {
+		if refused = s.proceed(j); refused != nil {
+			return refused
+		}
+		return nil
+	}
 	proc, err := s.launcher.Launch(r)
 	if err != nil {
+		s.mu.Lock()
+		s.built(j)
+		s.mu.Unlock()
+		if refused != nil {
+			return nil, refused
+		}
 		return nil, err
 	}
 	j.proc, j.row.PID, j.row.Started = proc, proc.Pid(), time.Now().UnixMilli()
 	s.mu.Lock()
 	s.jails[row.Jail] = j
+	s.built(j)
+	away := j.elsewhere(s.facts)
 	if row.Kind == kindServer && r.Workspace != nil {
 		s.rooms.note(&roomOf{jail: row.Jail, life: l, project: row.Project, task: row.Task, moved: at.moved})
 	}
-	away := j.elsewhere(s.facts)
 	s.mu.Unlock()
 	l.work.Add(1)
 	go s.watch(j)
-	// The authority ended meanwhile, or the project was moved, and the jails of before were
-	// killed when this one was not among them.
+	// The authority ended meanwhile, or the project was moved and nobody waits for this one
+	// any more: the jails of before were killed when it was not among them.
 	if l.ctx.Err() != nil || away {
 		proc.Kill()
 	}
 	return j, nil
-}
-
-// elsewhere tells whether a server's jail has a directory that was its project's.
-func (j *running) elsewhere(f Facts) bool {
-	if j.row.Kind != kindServer {
-		return false
-	}
-	i := f.projectAt(j.row.Project)
-	return i >= 0 && f.Projects[i].Moved != j.moved
 }
 
 // watch waits for the end of a jail. Nobody waits for one that cannot be killed: it is
@@ -350,12 +358,12 @@ type room struct {
 	dir     *jail.Workspace
 	task    ids.Task // whose alone it is
 	names   []string // protected names that are open in it
-	moved   int64    // its project's Moved when it was opened
+	moved   int64    // its project's Moved when the launch was ordered, also where there is no directory
 	release func()   // called when the jail is gone; may be nil
 }
 
 // launchServer starts a revision in a workspace and returns the caller's pipe ends.
-func (s *Supervisor) launchServer(l *life, kind string, project ids.Project, v Revision, hand handover, workspace func(uid uint32) (room, error)) (*running, pipes, error) {
+func (s *Supervisor) launchServer(l *life, kind string, project Project, v Revision, hand handover, workspace func(uid uint32) (room, error)) (*running, pipes, error) {
 	defer clear(hand.secret) // wherever this ends
 	profile, ok := s.profile(v.Profile)
 	if ok && profile.Digest != v.ProfileDigest {
@@ -364,7 +372,7 @@ func (s *Supervisor) launchServer(l *life, kind string, project ids.Project, v R
 	if !ok {
 		return nil, pipes{}, api.Refuse(refusal.ProfileUnknown, "There is no profile %q any more: put its file back, or use postern server update.", v.Profile)
 	}
-	row, err := s.lease(kind, project, v.ID, v.Profile)
+	row, err := s.lease(kind, project.ID, v.ID, v.Profile)
 	if err != nil {
 		return nil, pipes{}, err
 	}
@@ -386,6 +394,7 @@ func (s *Supervisor) launchServer(l *life, kind string, project ids.Project, v R
 		r.Workspace, row.Task = at.dir, at.task
 		defer r.Workspace.Dir.Close()
 	}
+	at.moved = project.Moved
 	if v.Package != "" {
 		r.Package, err = openAt(int(s.packages.store.Fd()), v.Package, unix.O_DIRECTORY)
 		if f, _ := s.now(); errors.Is(err, unix.ENOENT) && !f.inStore()[v.Package] { // it was changed a moment ago

@@ -238,18 +238,19 @@ func (s *Supervisor) orderServer(l *life, m order.LaunchServer) (launched, error
 	if v.Scope != "task" && m.Task != "" {
 		return launched{}, api.Refuse(refusal.BadRequest, "%s is started once for all tasks.", m.Server)
 	}
+	if p.Moved != m.Moved { // the authority has not heard of it yet, and asks for a task from before
+		return launched{}, movedMeanwhile(p.ID)
+	}
 	hand, err := s.secretFor(p, srv, v)
 	if err != nil {
 		return launched{}, err
 	}
-	j, pipes, err := s.launchServer(l, kindServer, p.ID, v, hand, func(uint32) (room, error) {
+	j, pipes, err := s.launchServer(l, kindServer, p, v, hand, func(uint32) (room, error) {
 		if v.Scope == "task" {
-			at, err := s.taskWorkspace(f, p, m.Task)
-			at.moved = p.Moved
-			return at, err
+			return s.taskWorkspace(f, p, m.Task)
 		}
 		w, err := s.projectWorkspace(f, p)
-		return room{dir: w, names: p.OpenNames, moved: p.Moved}, err
+		return room{dir: w, names: p.OpenNames}, err
 	})
 	if err != nil {
 		return launched{}, err
@@ -283,7 +284,7 @@ func (s *Supervisor) orderProbe(l *life, m order.LaunchProbe) (launched, error) 
 	if err != nil {
 		return launched{}, err
 	}
-	j, pipes, err := s.launchServer(l, kindProbe, "", v, hand, s.probeWorkspace)
+	j, pipes, err := s.launchServer(l, kindProbe, Project{}, v, hand, s.probeWorkspace)
 	if err != nil {
 		wire.Close()
 		b.told <- false

@@ -47,7 +47,7 @@ func (s *Supervisor) orderResolve(l *life, m order.Resolve) {
 
 func (s *Supervisor) resolve(m order.Resolve) order.Resolved {
 	out := order.Resolved{Seq: m.Seq}
-	dir, at, err := s.directoryOf(m.Project, m.Task, m.OfHost)
+	dir, at, err := s.directoryOf(m.Project, m.Task, m.Moved, m.OfHost)
 	if err != nil {
 		r := refusedAs(err, refusal.Busy)
 		out.Code, out.Text = r.Code, cut(r.Detail)
@@ -71,12 +71,16 @@ func (s *Supervisor) resolve(m order.Resolve) order.Resolved {
 // directoryOf opens the directory that paths must lie in: the project's, which must be
 // the registered one, or a task's own, which is not there before its first server and
 // is nowhere on the host that anybody but root could name. It tells where the asker
-// sees it.
-func (s *Supervisor) directoryOf(project ids.Project, task ids.Task, ofHost bool) (dir *os.File, at string, err error) {
+// sees it. moved says which directory of the project the asker means: after a move it is
+// another one, and what was asked about the former says nothing about it.
+func (s *Supervisor) directoryOf(project ids.Project, task ids.Task, moved int64, ofHost bool) (dir *os.File, at string, err error) {
 	f, _ := s.now()
 	p, err := f.liveProject(project)
 	if err != nil {
 		return nil, "", err
+	}
+	if p.Moved != moved {
+		return nil, "", movedMeanwhile(p.ID)
 	}
 	at = seenAt(p, ofHost)
 	if task != "" {

@@ -153,7 +153,7 @@ func TestC8_DropInsAreWatched(t *testing.T) {
 func TestARevisionWithoutItsProfile(t *testing.T) {
 	s := &Supervisor{live: settings{profiles: newConfig(t).Profiles}}
 	for name, want := range map[string]string{"gone": `There is no profile "gone" any more: put its file back`, "static": `Profile "static" is another than this revision was made with`} {
-		_, _, err := s.launchServer(nil, "", "", Revision{Profile: name, ProfileDigest: "x"}, handover{}, nil)
+		_, _, err := s.launchServer(nil, "", Project{}, Revision{Profile: name, ProfileDigest: "x"}, handover{}, nil)
 		var r *api.Refusal
 		if !errors.As(err, &r) || r.Code != refusal.ProfileUnknown || !strings.Contains(r.Detail, want) {
 			t.Errorf("%s: %v", name, err)

@@ -54,7 +54,8 @@ type Supervisor struct {
 	pushed    uint64 // how often facts and access were pushed; the authority acknowledges by it
 	life      *life
 	jails     map[ids.Jail]*running
-	looks     map[ids.Project]int // directories that are being looked at
+	building  map[*running]chan struct{} // launches in work, until they are among jails or have failed; closed then
+	looks     map[ids.Project]int        // directories that are being looked at
 	resolves  *seats
 	fetches   *seats
 	copies    chan struct{}
@@ -141,7 +142,7 @@ func open(cfg Config) (s *Supervisor, undo func(), err error) {
 	if cfg.Cgroup, err = cfg.group(); err != nil {
 		return nil, undo, err
 	}
-	s = &Supervisor{cfg: cfg, live: settingsOf(cfg), hadFile: cfg.FileFound, config: api.ConfigState{File: cfg.File, At: time.Now().UnixMilli()}, own: cfg.ownDirs(), jails: map[ids.Jail]*running{}, looks: map[ids.Project]int{}, resolves: newSeats(maxResolves), fetches: newSeats(maxFetches), copies: make(chan struct{}, maxCopies), rooms: rooms{all: map[ids.Jail]*roomOf{}}, leases: newLeases(cfg.UIDs), slots: make(chan struct{}, maxLaunches)}
+	s = &Supervisor{cfg: cfg, live: settingsOf(cfg), hadFile: cfg.FileFound, config: api.ConfigState{File: cfg.File, At: time.Now().UnixMilli()}, own: cfg.ownDirs(), jails: map[ids.Jail]*running{}, building: map[*running]chan struct{}{}, looks: map[ids.Project]int{}, resolves: newSeats(maxResolves), fetches: newSeats(maxFetches), copies: make(chan struct{}, maxCopies), rooms: rooms{all: map[ids.Jail]*roomOf{}}, leases: newLeases(cfg.UIDs), slots: make(chan struct{}, maxLaunches)}
 	if s.file, err = openRootDir(cfg.RootDir); err != nil {
 		return nil, undo, err
 	}

@@ -111,6 +111,7 @@ type (
 		Server   ids.Server   `json:"server"`
 		Revision ids.Revision `json:"revision"`
 		Task     ids.Task     `json:"task,omitempty"` // for a server of scope task
+		Moved    int64        `json:"moved,omitzero"` // the project's, as its asker knows it: its directory is of that time or of none
 	}
 	// LaunchProbe asks for a fresh bridge and the server in an empty scratch workspace.
 	LaunchProbe struct {
@@ -132,6 +133,7 @@ type (
 		Seq     uint64      `json:"seq"`
 		Project ids.Project `json:"project"`
 		Task    ids.Task    `json:"task,omitempty"`
+		Moved   int64       `json:"moved,omitzero"` // as in LaunchServer
 		Paths   []string    `json:"paths"`
 		OfHost  bool        `json:"of_host,omitempty"`
 	}
