@@ -72,7 +72,7 @@ func (w *Workers) start(s *set, m wire.Start, seen gate.Seen) {
 	}
 	inst.state, inst.since, inst.used = instLaunching, now, now
 	inst.server, inst.revision = plan.Server, plan.Revision
-	inst.names = w.openNames(s.key.Project)
+	inst.names, inst.moved = w.openNames(s.key.Project), w.moved(s.key.Project)
 	inst.credential = w.gate.Credential(s.key.Project, plan.Server, plan.Revision)
 	inst.stopMs, inst.idleMs = plan.StopMs, plan.IdleMs
 	inst.waiting = append(inst.waiting, m)
@@ -81,7 +81,7 @@ func (w *Workers) start(s *set, m wire.Start, seen gate.Seen) {
 		w.dirs[plan.At.Task] = true
 	}
 	w.ask(func(seq uint64) order.Up {
-		return order.LaunchServer{Seq: seq, Project: s.key.Project, Set: s.key.Number, Server: plan.Server, Revision: plan.Revision, Task: plan.At.Task}
+		return order.LaunchServer{Seq: seq, Project: s.key.Project, Set: s.key.Number, Server: plan.Server, Revision: plan.Revision, Task: plan.At.Task, Moved: inst.moved}
 	}, func(d order.Down, fds []int) { w.serverLaunched(inst, plan.StartMs, d, fds) })
 }
 
@@ -109,7 +109,14 @@ func (w *Workers) serverLaunched(inst *instance, startMs int64, m order.Down, fd
 			code, text = n.Code, n.Text
 		}
 		w.log.Warn("a tool server was not started", "project", inst.set.key.Project, "connection", inst.at.Conn, "code", string(code), "reason", text)
+		was := inst.state
 		inst.state = instIdle
+		if was == instEnding {
+			// It was outdated before it was there, so its failure says nothing about what
+			// those who wait for the next one get.
+			w.startWaiting(inst)
+			return
+		}
 		if code != refusal.CredentialMissing { // nothing was tried, so nothing needs a pause
 			inst.back.failed(time.Now(), text)
 		}
@@ -275,6 +282,11 @@ func (w *Workers) instanceGone(inst *instance, why string) {
 		return // a probe's server that ended before its bridge was ready: the bridge hears of it by the pipes
 	}
 	w.tell(inst.set, wire.Exited{Connection: inst.at.Conn, Slot: w.gate.Slot(inst.at), Instance: jail, How: clip(why)})
+	w.startWaiting(inst)
+}
+
+// startWaiting asks anew for those who waited for the end of what was there.
+func (w *Workers) startWaiting(inst *instance) {
 	waiting := inst.waiting
 	inst.waiting = nil
 	for _, m := range waiting {
@@ -284,22 +296,35 @@ func (w *Workers) instanceGone(inst *instance, why string) {
 	}
 }
 
+// moved tells which of its directories a project has.
+func (w *Workers) moved(p ids.Project) int64 {
+	root, _ := w.gate.Registry().Project(p)
+	return root.Moved
+}
+
 func (w *Workers) openNames(p ids.Project) []string {
 	root, _ := w.gate.Registry().Project(p)
 	return root.OpenNames
 }
 
 // dropOutdated ends the instances of a project that were started with other names open
-// than it has now, or with another credential. Directories of tasks have no names open.
-// What is open at one of them ends with it, and is named.
+// than it has now, in another directory, or with another credential. Directories of tasks
+// have no names open. What is open at one of them ends with it, and is named.
 func (w *Workers) dropOutdated(p ids.Project, out *Narrowed) {
-	names := w.openNames(p)
+	names, moved := w.openNames(p), w.moved(p)
 	for _, s := range w.sets {
 		for _, inst := range s.insts {
-			if s.key.Project != p || inst.state == instIdle {
+			if s.key.Project != p {
 				continue
 			}
-			other := inst.credential != w.gate.Credential(p, inst.server, inst.revision)
+			other := inst.moved != moved
+			if inst.state == instIdle {
+				if other { // why none started in the former directory holds nobody back in this one
+					inst.moved, inst.back = moved, backoff{restarts: inst.back.restarts}
+				}
+				continue
+			}
+			other = other || inst.credential != w.gate.Credential(p, inst.server, inst.revision)
 			if other || inst.at.Task == "" && !slices.Equal(inst.names, names) {
 				out.add(w.gate.Using(inst.jail), false)
 				w.stopInstance(inst, 0)

@@ -20,8 +20,9 @@ func (w *Workers) look(s *set, a *gate.Ask, then func(gate.Seen)) {
 	}
 	s.looks++
 	w.looks++
+	moved := w.moved(a.Project)
 	w.askFor(LookWait, func(seq uint64) order.Up {
-		return order.Resolve{Seq: seq, Project: a.Project, Task: a.Task, Paths: a.Paths, OfHost: a.OfHost}
+		return order.Resolve{Seq: seq, Project: a.Project, Task: a.Task, Moved: moved, Paths: a.Paths, OfHost: a.OfHost}
 	}, func(m order.Down, fds []int) {
 		closeAll(fds)
 		s.looks--
@@ -46,8 +47,9 @@ func (w *Workers) Look(ctx context.Context, a *gate.Ask) (gate.Seen, error) {
 			return
 		}
 		w.looks++
+		moved := w.moved(a.Project)
 		w.askFor(LookWait, func(seq uint64) order.Up {
-			return order.Resolve{Seq: seq, Project: a.Project, Task: a.Task, Paths: a.Paths, OfHost: a.OfHost}
+			return order.Resolve{Seq: seq, Project: a.Project, Task: a.Task, Moved: moved, Paths: a.Paths, OfHost: a.OfHost}
 		}, func(m order.Down, fds []int) {
 			closeAll(fds)
 			w.looks--

@@ -195,6 +195,7 @@ type instance struct {
 	was      ids.Jail // the one before jail, and how it ended
 	how      string
 	names    []string // protected names of the workspace that it may write
+	moved    int64    // the project's Moved when its launch was ordered: posternd starts it in the directory of then, or not
 	// What it was started with, the zero one where its revision needs none.
 	credential gate.Credential
 	stopMs     int64
