@@ -41,6 +41,7 @@ check-fast: ## the tests that need no root, in under a minute
 check-long: ## what make check does a few times, hundreds of times: kills and power losses (root)
 	CI=true POSTERN_POWER_ROUNDS=1000 $(GO) test -count=1 -timeout=60m -run 'PowerLoss' ./supervisor/store
 	CI=true POSTERN_CRASH_ROUNDS=500 $(GO) test -count=1 -timeout=120m -v -run 'Crash_X13' ./integration/hostile
+	CI=true POSTERN_MOVE_ROUNDS=200 $(GO) test -count=1 -timeout=60m -v -run 'KillsInTheMiddleOfAMove' ./integration/e2e
 	CI=true POSTERN_KILL_ROUNDS=200 CGO_ENABLED=1 $(GO) test -count=1 -timeout=20m -run 'Launch7' ./supervisor/launch
 
 check-vm: ## what needs systemd and cgroup v2, in a virtual machine (Debian, root)
