@@ -83,7 +83,8 @@ install: build ## install under PREFIX (/usr), the unit too, and make the user p
 	sed 's#/usr/libexec/#$(PREFIX)/libexec/#' packaging/systemd/postern-metrics.service | install -m 0644 /dev/stdin $(DESTDIR)$(PREFIX)/lib/systemd/system/postern-metrics.service
 	install -m 0644 packaging/sysusers.d/postern.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/
 	install -m 0644 packaging/tmpfiles.d/postern.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/
-	install -D -m 0644 packaging/schema/postern.schema.json $(DESTDIR)$(PREFIX)/share/postern/postern.schema.json
+	install -d $(DESTDIR)$(PREFIX)/share/postern
+	install -m 0644 packaging/schema/postern.schema.json packaging/schema/profile.schema.json packaging/schema/access.schema.json $(DESTDIR)$(PREFIX)/share/postern/
 	install -D -m 0644 packaging/examples/call.py $(DESTDIR)$(PREFIX)/share/postern/examples/call.py
 	install -D -m 0644 packaging/examples/files/files.py $(DESTDIR)$(PREFIX)/share/postern/examples/files/files.py
 

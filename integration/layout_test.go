@@ -58,7 +58,7 @@ var mayImport = map[string][]string{
 	"supervisor/artifact":   {},
 	"supervisor/client":     {"supervisor/api"},
 	"supervisor/config":     {"supervisor/order"},
-	"supervisor/config/gen": {"supervisor/config"},
+	"supervisor/config/gen": {"supervisor/config", "policy", "policy/access", "policy/class", "profiles", "jail/spec"},
 	"supervisor/launch":     {"supervisor/order", "supervisor/api", "supervisor/peer", "supervisor/owned", "supervisor/audit", "policy", "policy/access", "jail", "jail/spec", "policy/class", "profiles"},
 	"supervisor/activity":   {"supervisor/store", "policy", "policy/class"},
 	"supervisor/registry":   {"supervisor/store", "supervisor/order", "supervisor/token", "policy", "policy/access", "policy/class", "profiles"},

@@ -156,7 +156,7 @@ func (d *decoder) decode(raw []byte) spec.Profile {
 }
 
 func (d *decoder) binds(to *[]spec.Bind) take {
-	return d.list(func(n ast.Node, key string) {
+	return d.list(Sections, func(n ast.Node, key string) {
 		var b spec.Bind
 		d.mapping(n, key, fields{
 			"source":   {d.text(&b.Source), true},
@@ -169,7 +169,7 @@ func (d *decoder) binds(to *[]spec.Bind) take {
 }
 
 func (d *decoder) links(to *[]spec.Link) take {
-	return d.list(func(n ast.Node, key string) {
+	return d.list(Sections, func(n ast.Node, key string) {
 		var l spec.Link
 		d.mapping(n, key, fields{
 			"path": {d.text(&l.Path), true},
@@ -181,38 +181,38 @@ func (d *decoder) links(to *[]spec.Link) take {
 
 // env takes any name; what a name may be is the profile's Validate to say.
 func (d *decoder) env(to *map[string]string) take {
-	return func(n ast.Node, key string) {
+	return take{Named, func(n ast.Node, key string) {
 		values := map[string]string{}
 		d.each(n, key, func(name string, value ast.Node, key string) {
 			var s string
-			d.text(&s)(value, key)
+			d.text(&s).node(value, key)
 			values[name] = s
 		})
 		*to = values
-	}
+	}}
 }
 
 func (d *decoder) seccomp(to *spec.Seccomp) take {
 	return d.within(fields{
-		"groups": {d.list(func(n ast.Node, key string) {
+		"groups": {d.list(Sections, func(n ast.Node, key string) {
 			var g spec.SyscallGroup
 			d.mapping(n, key, fields{
 				"name":   {d.text(&g.Name), true},
 				"reason": {d.text(&g.Reason), true},
-				"calls": {d.list(func(n ast.Node, key string) {
+				"calls": {d.list(Texts, func(n ast.Node, key string) {
 					var call string
-					d.text(&call)(n, key)
+					d.text(&call).node(n, key)
 					g.Calls = append(g.Calls, call)
 				}), true},
 			})
 			to.Groups = append(to.Groups, g)
 		}), true},
-		"rules": {d.list(func(n ast.Node, key string) {
+		"rules": {d.list(Sections, func(n ast.Node, key string) {
 			var r spec.SyscallRule
 			d.mapping(n, key, fields{
 				"call":   {d.text(&r.Call), true},
 				"reason": {d.text(&r.Reason), true},
-				"when": {d.list(func(n ast.Node, key string) {
+				"when": {d.list(Sections, func(n ast.Node, key string) {
 					var c spec.Condition
 					d.mapping(n, key, fields{
 						"arg":   {d.unsigned(&c.Arg), true},

@@ -7,14 +7,6 @@ import (
 	"testing"
 )
 
-const whole = `binds: [{}]
-links: [{}]
-seccomp: {groups: [{}], rules: [{when: [{}]}]}
-landlock: {}
-limits: {}
-mcp: {}
-`
-
 func TestTheHintsKnowEveryKey(t *testing.T) {
 	seen := map[string]bool{}
 	d := &decoder{file: "x", lines: map[string]int{}, visit: func(section string, known fields) {

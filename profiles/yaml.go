@@ -26,8 +26,12 @@ type decoder struct {
 	visit    func(section string, known fields) // where not nil, is told what each section takes
 }
 
-// take decodes one node, which was found under the full name key.
-type take func(n ast.Node, key string)
+// take decodes one node, which was found under the full name key, and says of what kind
+// the node has to be.
+type take struct {
+	kind Kind
+	node func(n ast.Node, key string)
+}
 
 type field struct {
 	take   take
@@ -119,7 +123,7 @@ func (d *decoder) mapping(n ast.Node, key string, known fields) {
 			return
 		}
 		seen[name] = true
-		f.take(value, full)
+		f.take.node(value, full)
 	})
 	for _, name := range slices.Sorted(maps.Keys(known)) {
 		if known[name].needed && !seen[name] {
@@ -133,11 +137,11 @@ func (d *decoder) mapping(n ast.Node, key string, known fields) {
 }
 
 func (d *decoder) within(known fields) take {
-	return func(n ast.Node, key string) { d.mapping(n, key, known) }
+	return take{Section, func(n ast.Node, key string) { d.mapping(n, key, known) }}
 }
 
-func (d *decoder) list(item take) take {
-	return func(n ast.Node, key string) {
+func (d *decoder) list(kind Kind, item func(n ast.Node, key string)) take {
+	return take{kind, func(n ast.Node, key string) {
 		s, ok := n.(*ast.SequenceNode)
 		if !ok {
 			d.bad(line(n), key, "want a list")
@@ -148,11 +152,11 @@ func (d *decoder) list(item take) take {
 			d.lines[full] = line(v)
 			item(v, full)
 		}
-	}
+	}}
 }
 
 func (d *decoder) text(to *string) take {
-	return func(n ast.Node, key string) {
+	return take{Text, func(n ast.Node, key string) {
 		switch s := n.(type) {
 		case *ast.StringNode:
 			*to = s.Value
@@ -161,22 +165,22 @@ func (d *decoder) text(to *string) take {
 		default:
 			d.bad(line(n), key, "want text, not %q", source(n))
 		}
-	}
+	}}
 }
 
 func (d *decoder) truth(to *bool) take {
-	return func(n ast.Node, key string) {
+	return take{Truth, func(n ast.Node, key string) {
 		b, ok := n.(*ast.BoolNode)
 		if !ok {
 			d.bad(line(n), key, "want true or false, not %q", source(n))
 			return
 		}
 		*to = b.Value
-	}
+	}}
 }
 
 func (d *decoder) unsigned64(to *uint64) take {
-	return func(n ast.Node, key string) {
+	return take{Wide, func(n ast.Node, key string) {
 		if i, ok := n.(*ast.IntegerNode); ok {
 			switch v := i.Value.(type) {
 			case uint64:
@@ -190,32 +194,32 @@ func (d *decoder) unsigned64(to *uint64) take {
 			}
 		}
 		d.bad(line(n), key, "want a number of at least 0, not %q", source(n))
-	}
+	}}
 }
 
 func (d *decoder) integer(to *int) take {
-	return func(n ast.Node, key string) {
+	return take{Number, func(n ast.Node, key string) {
 		var v uint64
-		d.unsigned64(&v)(n, key)
+		d.unsigned64(&v).node(n, key)
 		if v > math.MaxInt32 {
 			d.bad(line(n), key, "want at most %d", math.MaxInt32)
 			return
 		}
 		*to = int(v)
-	}
+	}}
 }
 
 func (d *decoder) unsigned(to *uint) take {
-	return func(n ast.Node, key string) {
+	return take{Number, func(n ast.Node, key string) {
 		var v int
-		d.integer(&v)(n, key)
+		d.integer(&v).node(n, key)
 		*to = uint(v)
-	}
+	}}
 }
 
 // bytes takes a number of bytes, plain or with KiB, MiB or GiB.
 func (d *decoder) bytes(to *int64) take {
-	return func(n ast.Node, key string) {
+	return take{Bytes, func(n ast.Node, key string) {
 		text, shift := source(n), 0
 		for unit, s := range map[string]int{"KiB": 10, "MiB": 20, "GiB": 30} {
 			if rest, ok := strings.CutSuffix(text, unit); ok {
@@ -228,18 +232,18 @@ func (d *decoder) bytes(to *int64) take {
 			return
 		}
 		*to = v << shift
-	}
+	}}
 }
 
 func (d *decoder) duration(to *time.Duration) take {
-	return func(n ast.Node, key string) {
+	return take{Duration, func(n ast.Node, key string) {
 		v, err := time.ParseDuration(source(n))
 		if err != nil || v <= 0 {
 			d.bad(line(n), key, "want a duration like 30s, not %q", source(n))
 			return
 		}
 		*to = v
-	}
+	}}
 }
 
 // source returns the text of a scalar as it was written.

@@ -87,6 +87,8 @@ var held = map[string]string{
 	"/usr/share/man/man8/postern-metrics.8.gz":          "-rw-r--r--",
 	"/usr/share/man/man5/postern.yaml.5.gz":             "-rw-r--r--",
 	"/usr/share/postern/postern.schema.json":            "-rw-r--r--",
+	"/usr/share/postern/profile.schema.json":            "-rw-r--r--",
+	"/usr/share/postern/access.schema.json":             "-rw-r--r--",
 	"/usr/share/postern/examples/call.py":               "-rw-r--r--",
 	"/usr/share/postern/examples/files/files.py":        "-rw-r--r--",
 	"/usr/share/bash-completion/completions/postern":    "-rw-r--r--",

@@ -1,6 +1,8 @@
 package access
 
 import (
+	"maps"
+
 	"github.com/goccy/go-yaml/ast"
 
 	"postern/near"
@@ -17,6 +19,10 @@ var sections = near.Sections{
 	"channels.*.access.groups":   {"enabled", "default", "default_mode"},
 	"channels.*.access.groups.*": {"level", "write"},
 }
+
+// Keys are the keys of the document by their section, for whoever describes it; * stands
+// for a name.
+func Keys() near.Sections { return maps.Clone(sections) }
 
 // unknown tells a key that the section does not take, which was probably meant, and what
 // follows from it.

@@ -79,3 +79,15 @@ func TestAccess3_AByteOrderMarkDeniesByName(t *testing.T) {
 		}
 	}
 }
+
+// Whoever describes the document is given every section, and a table of their own.
+func TestKeysAreACopy(t *testing.T) {
+	keys := Keys()
+	if len(keys) != len(sections) || !slices.Contains(keys["channels.*"], "access") {
+		t.Fatal(keys)
+	}
+	delete(keys, "channels.*")
+	if len(Keys()) != len(sections) || sections["channels.*"] == nil {
+		t.Error("what is given is what is decoded by")
+	}
+}

@@ -113,9 +113,11 @@ func Page() string {
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", k.Path, k.wants(), k.otherwise(), k.takes(), k.Text)
 	}
 	b.WriteString("\n## Drop-ins\n\n" + dropIns + "\n## Names of files\n\n" + names() + "\n## Mistakes, and what takes effect when\n\n" + mistakes)
-	b.WriteString("\nEditors can check the files as they are written: `/usr/share/postern/postern.schema.json` is a JSON schema of them, which\n" +
-		"yaml-language-server takes from a first line `# yaml-language-server: $schema=` with its path. Profiles are described in\n" +
-		"[profiles.md](profiles.md), `access.yaml` in [access-policy.md](access-policy.md).\n")
+	b.WriteString("\n## Editors\n\nEditors can check the files as they are written, by a JSON schema that yaml-language-server takes from a first line:\n\n" +
+		"```\n# yaml-language-server: $schema=/usr/share/postern/postern.schema.json\n```\n\n" +
+		"Beside it are `profile.schema.json` for profiles, which are described in [profiles.md](profiles.md), and\n" +
+		"`access.schema.json` for `access.yaml`, in [access-policy.md](access-policy.md). What a schema cannot tell, such as an\n" +
+		"id that stands twice, `posternd -check` does.\n")
 	return b.String()
 }
 
