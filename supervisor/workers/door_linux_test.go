@@ -181,6 +181,44 @@ func TestAProbe(t *testing.T) {
 			t.Fatalf("%+v", o)
 		}
 	})
+	// A bridge ends by itself after its one catalogue: nobody kills it, and nobody warns.
+	t.Run("whose bridge ends when it has listed", func(t *testing.T) {
+		for _, listed := range []bool{true, false} {
+			r := newRig(t)
+			r.event(func() { r.setUp = func(b *bridge) { b.autoList = "" } })
+			done := make(chan error, 1)
+			go func() { _, err := probe(r); done <- err }()
+			b, in := r.probed()
+			r.event(func() { r.unkillable[b.jail] = true }) // it ends by itself
+			if listed {
+				b.send(wire.Catalogue{Connection: in.Connection, Instance: in.Instance, Data: []byte("[]"), Last: true})
+			}
+			b.close()
+			if err := <-done; (err == nil) != listed {
+				t.Errorf("listed %v: %v", listed, err)
+			}
+			var stop order.Stop
+			r.await("its end is asked for", func() bool {
+				for _, o := range only[order.Stop](r) {
+					if o.Jail == b.jail {
+						stop = o
+					}
+				}
+				return stop.Jail != ""
+			})
+			if (stop.GraceMs > 0) != listed {
+				t.Errorf("listed %v: it has %d ms", listed, stop.GraceMs)
+			}
+			r.kill(b.jail, order.Exited{})
+			over(r)
+			if warned := strings.Contains(r.log.String(), "[WARN]  a bridge ended: kind=probe"); warned == listed {
+				t.Errorf("listed %v:\n%s", listed, r.log)
+			}
+			if told := strings.Contains(r.log.String(), "[DEBUG] a bridge was ended: kind=probe"); told != listed {
+				t.Errorf("listed %v:\n%s", listed, r.log)
+			}
+		}
+	})
 	t.Run("in parts, with what was kept out", func(t *testing.T) {
 		r := newRig(t)
 		r.event(func() { r.setUp = func(b *bridge) { b.autoList = "" } })

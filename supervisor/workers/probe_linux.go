@@ -17,6 +17,9 @@ import (
 // ProbeWait bounds a whole probe.
 const ProbeWait = 60 * time.Second
 
+// probeOver is why a probe's bridge is ended.
+const probeOver = "the probe is over"
+
 // probe is a fresh bridge with no session and no project, and the probed server.
 type probe struct {
 	inst    *instance
@@ -26,6 +29,7 @@ type probe struct {
 	startMs int64
 	done    chan Probed
 	told    bool
+	listed  bool         // its bridge has said all that it says
 	refused refusal.Code // of the launch, where the server itself is not to blame
 }
 
@@ -72,7 +76,7 @@ func (w *Workers) Probe(ctx context.Context, server ids.Server, revision ids.Rev
 	}
 	w.Post(func() {
 		if p.set != nil {
-			w.endSet(p.set, "the probe is over")
+			w.endSet(p.set, probeOver)
 		}
 	})
 	if out.code == refusal.CredentialMissing {
@@ -135,6 +139,10 @@ func (p *probe) catalogue(w *Workers, s *set, m wire.Catalogue) error {
 		p.told = true
 		p.done <- Probed{Data: p.inst.data, Kept: m.Quarantined, Era: m.Era}
 	}
+	// A bridge ends by itself after its one catalogue. That its wire closes then is no
+	// failure, and nothing of it is left that would have to be killed.
+	p.listed = true
+	w.endSet(s, probeOver)
 	return nil
 }
 

@@ -161,7 +161,11 @@ func (w *Workers) endSetWith(s *set, why string, code refusal.Code) {
 		w.stopInstance(inst, 0)
 	}
 	if s.jail != "" {
-		w.stopJail(s.jail, 0)
+		grace := time.Duration(0)
+		if s.probe != nil && s.probe.listed {
+			grace = StopGrace // it is about to end by itself
+		}
+		w.stopJail(s.jail, grace)
 	}
 	if s.reading != nil {
 		s.reading.done("its bridge ended: " + why)
@@ -207,8 +211,14 @@ func (w *Workers) exited(x order.Exited) {
 		w.instanceGone(o.inst, how(x))
 		w.gate.JailEnded(x.Jail, codeOf(x), how(x)+" ("+string(x.Jail)+")")
 	case o.set != nil:
+		kind := "bridge"
+		if o.set.probe != nil {
+			kind = "probe"
+		}
 		if !o.set.ended || o.set.lastErr == wireClosed { // a wire closes a moment before its process is reaped
-			w.log.Warn("a bridge ended", "project", o.set.key.Project, "jail", x.Jail, "how", how(x))
+			w.log.Warn("a bridge ended", "kind", kind, "project", o.set.key.Project, "jail", x.Jail, "how", how(x))
+		} else {
+			w.log.Debug("a bridge was ended", "kind", kind, "project", o.set.key.Project, "jail", x.Jail, "reason", o.set.lastErr, "how", how(x))
 		}
 		w.endSet(o.set, how(x))
 		w.gate.JailEnded(x.Jail, "", "the bridge: "+how(x)+" ("+string(x.Jail)+")")
