@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"postern/bridge/wire"
 	"postern/ids"
 	"postern/policy/access"
 	"postern/policy/class"
@@ -123,7 +124,7 @@ func TestC10_CapabilitiesTellEverythingThatIsKnown(t *testing.T) {
 	same(t, "to the host", states(host), want)
 
 	// The server goes down: said, not hidden.
-	b, _ := r.session(owner, "")
+	b, s := r.session(owner, "")
 	want["notes."] = "not_configured"
 	same(t, "with its server up", states(owner), want)
 	r.say(order.Exited{Jail: b.started[r.conn].Instance, Status: 3})
@@ -133,6 +134,27 @@ func TestC10_CapabilitiesTellEverythingThatIsKnown(t *testing.T) {
 	shown := must[api.ConnectionResult](r.as(owner), api.ConnectionShow, api.ConnectionParams{Project: "shop", Server: "files"})
 	if shown.Readiness != "unavailable" || !slices.ContainsFunc(shown.Tools, func(x api.ToolResult) bool { return x.Tool == "read_rows" && x.State == "unhealthy" }) {
 		t.Errorf("connection show says %+v", shown)
+	}
+	// It is started again, and rests: how the one before ended is no reason any more.
+	down := b.started[r.conn].Instance
+	b.send(wire.Start{Seq: 2, Session: s, Connection: r.conn, Tool: "read_rows"})
+	r.await("its server", func() bool { return b.started[r.conn].Instance != down })
+	r.settled("it is ready", func() bool { return r.w.States()["ready"] == 1 })
+	for _, when := range []string{"with its server up again", "while its server rests"} {
+		r.settled(when, func() bool { return r.w.Down(id[ids.Project](shop), r.conn) == "" })
+		want["files.read_rows"] = "visible"
+		same(t, when, states(owner), want)
+		shown = must[api.ConnectionResult](r.as(owner), api.ConnectionShow, api.ConnectionParams{Project: "shop", Server: "files"})
+		if shown.Readiness != "ready" || shown.Reason != "" {
+			t.Errorf("%s: connection show says %+v", when, shown)
+		}
+		if x := must[api.ExplainResult](r.as(owner), api.Explain, forTask(task, "read_rows")); x.State != "visible" || x.Reason != "" {
+			t.Errorf("%s: explain says %+v", when, x)
+		}
+		if err := r.w.Do(t.Context(), func() { r.w.Drop(id[ids.Project](shop), r.conn) }); err != nil {
+			t.Fatal(err)
+		}
+		r.settled("its end", func() bool { return r.w.Count().Servers == 0 })
 	}
 }
 

@@ -53,6 +53,9 @@ func (w *Workers) start(s *set, m wire.Start, seen gate.Seen) {
 		refuse(refusal.Busy, "")
 		return
 	}
+	if inst.state == instIdle && inst.revision != plan.Revision {
+		inst.back.anew()
+	}
 	now := time.Now()
 	switch {
 	case inst.state == instReady, inst.state == instListing:
@@ -178,6 +181,7 @@ func (w *Workers) catalogue(s *set, m wire.Catalogue) error {
 	}
 	again := inst.state == instReady
 	inst.state = instReady
+	w.mended(inst)
 	if !inst.unlisted.IsZero() {
 		inst.unlisted, inst.back.lastErr = time.Time{}, ""
 		w.log.Info("a tool server lists its tools again", "project", s.key.Project, "connection", inst.at.Conn)
@@ -202,9 +206,23 @@ func (w *Workers) unlisted(inst *instance, why string) {
 		w.log.Warn("a tool server does not list its tools after a change: it is not called until it does", "project", inst.set.key.Project, "connection", inst.at.Conn, "reason", why)
 	}
 	inst.back.lastErr = "its tools changed and it does not list them: " + why
+	inst.back.down = inst.back.lastErr
 	if now.Sub(inst.unlisted) >= UnlistedMost {
 		inst.back.failed(now, inst.back.lastErr)
 		w.stopInstance(inst, 0)
+	}
+}
+
+// mended takes note that a server can be called. How those ended that ran before it, or
+// for others at the same connection, is no reason any more why it could not be.
+func (w *Workers) mended(now *instance) {
+	now.back.down = ""
+	for _, s := range w.sets {
+		for _, inst := range s.insts {
+			if s.key.Project == now.set.key.Project && inst.at.Conn == now.at.Conn && inst.state == instIdle {
+				inst.back.down = ""
+			}
+		}
 	}
 }
 
@@ -317,14 +335,13 @@ func (w *Workers) dropOutdated(p ids.Project, out *Narrowed) {
 			if s.key.Project != p {
 				continue
 			}
-			other := inst.moved != moved
+			other := inst.moved != moved || inst.credential != w.gate.Credential(p, inst.server, inst.revision)
 			if inst.state == instIdle {
-				if other { // why none started in the former directory holds nobody back in this one
-					inst.moved, inst.back = moved, backoff{restarts: inst.back.restarts}
+				if other { // why none started in the former directory, or by the former credential, is no reason now
+					inst.back.anew()
 				}
 				continue
 			}
-			other = other || inst.credential != w.gate.Credential(p, inst.server, inst.revision)
 			if other || inst.at.Task == "" && !slices.Equal(inst.names, names) {
 				out.add(w.gate.Using(inst.jail), false)
 				w.stopInstance(inst, 0)

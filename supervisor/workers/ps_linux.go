@@ -102,9 +102,9 @@ func (w *Workers) rows(jails []order.JailRow) []Row {
 	// A server that is down for a reason is shown too: that is when one looks.
 	for _, s := range w.sets {
 		for _, inst := range s.insts {
-			if inst.state == instIdle && inst.back.lastErr != "" {
+			if inst.state == instIdle && w.why(inst) != "" {
 				out = append(out, Row{JailRow: order.JailRow{Kind: "server", Project: s.key.Project, Task: inst.at.Task, Revision: inst.revision}, Connection: inst.at.Conn,
-					State: "down", Calls: inst.calls, Restarts: inst.back.restarts, Sessions: len(s.sessions), LastError: inst.back.lastErr})
+					State: "down", Calls: inst.calls, Restarts: inst.back.restarts, Sessions: len(s.sessions), LastError: w.why(inst)})
 			}
 		}
 	}
@@ -116,12 +116,23 @@ func (w *Workers) rows(jails []order.JailRow) []Row {
 func (w *Workers) Down(p ids.Project, conn ids.Connection) string {
 	for _, s := range w.sets {
 		for _, inst := range s.insts {
-			if s.key.Project == p && inst.at.Conn == conn && (inst.state == instIdle || !inst.unlisted.IsZero()) && inst.back.lastErr != "" {
-				return inst.back.lastErr
+			if s.key.Project == p && inst.at.Conn == conn && (inst.state == instIdle || !inst.unlisted.IsZero()) {
+				if why := w.why(inst); why != "" {
+					return why
+				}
 			}
 		}
 	}
 	return ""
+}
+
+// why says why a server does not run. What befell one of a former revision says nothing
+// about this one.
+func (w *Workers) why(inst *instance) string {
+	if !w.gate.Runs(inst.set.key.Project, inst.at.Conn, inst.revision) {
+		return ""
+	}
+	return inst.back.down
 }
 
 // Counts is how much lives.
@@ -147,7 +158,7 @@ func (w *Workers) Count() Counts {
 func (w *Workers) Held(p ids.Project, conn ids.Connection) bool {
 	for _, s := range w.sets {
 		for _, inst := range s.insts {
-			if s.key.Project == p && inst.at.Conn == conn && inst.state == instIdle && time.Now().Before(inst.back.until) {
+			if s.key.Project == p && inst.at.Conn == conn && inst.state == instIdle && time.Now().Before(inst.back.until) && w.gate.Runs(p, conn, inst.revision) {
 				return true
 			}
 		}

@@ -225,11 +225,15 @@ type backoff struct {
 	fails    int
 	until    time.Time
 	restarts int
-	lastErr  string
+	lastErr  string // how it failed last, also after it was mended
+	down     string // why it cannot be called; "" where it was mended since
 }
 
+// anew forgets what failed: what is started next is something else.
+func (b *backoff) anew() { *b = backoff{restarts: b.restarts} }
+
 func (b *backoff) failed(now time.Time, why string) {
-	b.lastErr = why
+	b.lastErr, b.down = why, why
 	b.until = now.Add(min(BackoffFirst<<min(b.fails, 10), BackoffMost))
 	b.fails++
 }
