@@ -156,7 +156,7 @@ var rows = []Row{
 	{AccessRefused, 403, ExitRefused, Result, "The access policy does not allow this tool to you."},
 	{PrincipalRefused, 400, ExitRefused, ServerError, "This principal cannot be used for a task here."},
 	{PrincipalBlocked, 403, ExitRefused, Result, "The access policy blocks this principal."},
-	{AccessUnavailable, 503, ExitRefused, Result, "The access policy cannot be read where it decides this; whom it governs is refused until it can."},
+	{AccessUnavailable, 503, ExitRefused, Result, "The access policy has a mistake in the entry that decides this, or cannot be read; whom that is about is refused until it is mended."},
 	{AccessChange, 400, ExitRefused, ServerError, "The access policy is not changed so."},
 	{PairingRefused, 403, ExitRefused, ServerError, "This pairing code is not valid here."},
 	{ApprovalRequired, 403, ExitRefused, Result, "This tool is destructive and needs an approval."},

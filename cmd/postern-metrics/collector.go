@@ -37,6 +37,7 @@ var (
 	started  = gauge("postern_start_time_seconds", "When the authority started; every counter begins there.")
 	projects = gauge("postern_projects", "Projects that are not deleted.")
 	sessions = gauge("postern_sessions", "Live sessions of runtimes.")
+	policy   = gauge("postern_access_policy", "1 for the state the access policy is in.", "state")
 	bridges  = gauge("postern_bridges", "Live bridges.")
 	servers  = gauge("postern_servers", "Live tool servers by state.", "state")
 	open     = gauge("postern_calls_open", "Calls that were admitted and have no outcome yet.")
@@ -54,10 +55,13 @@ var (
 	commit    = metric{prometheus.NewDesc("postern_store_commit_seconds", "Making records durable.", nil, nil), prometheus.UntypedValue}
 )
 
-var all = []metric{up, build, state, started, projects, sessions, bridges, servers, open, admitted, ended, refused, failures, fences, kills, audits, stored, free, admission, commit}
+var all = []metric{up, build, state, policy, started, projects, sessions, bridges, servers, open, admitted, ended, refused, failures, fences, kills, audits, stored, free, admission, commit}
 
 // states are those of api.StatusResult.
 var states = []string{"serving", "denying", "draining", "drained"}
+
+// policies are those of the access policy there.
+var policies = []string{"none", "read", "mistaken", "denying"}
 
 // collector asks the authority at each scrape.
 type collector struct {
@@ -87,13 +91,17 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	}
 	say(up, 1)
 	say(build, 1, r.Version)
-	for _, s := range states {
-		is := 0.0
-		if s == r.State {
-			is = 1
+	one := func(m metric, now string, all []string) {
+		for _, s := range all {
+			is := 0.0
+			if s == now {
+				is = 1
+			}
+			say(m, is, s)
 		}
-		say(state, is, s)
 	}
+	one(state, r.State, states)
+	one(policy, r.Access, policies)
 	say(started, float64(r.Started)/1000)
 	say(projects, float64(r.Projects))
 	say(sessions, float64(r.Sessions))

@@ -76,7 +76,7 @@ func (a *authority) serve(t *testing.T, c net.Conn) {
 	answer := api.Response{ID: req.ID}
 	var result any = api.StatusResult{State: a.state.Load().(string)}
 	if req.Action == api.Metrics {
-		result = api.MetricsResult{Version: "v1.2.3", State: a.state.Load().(string), Started: 1_790_000_000_500, Projects: 2, Sessions: 3, Bridges: 1, Servers: map[string]int{"ready": 4, "ending": 0}, OpenCalls: 5, Admitted: 100,
+		result = api.MetricsResult{Version: "v1.2.3", State: a.state.Load().(string), Access: "mistaken", Started: 1_790_000_000_500, Projects: 2, Sessions: 3, Bridges: 1, Servers: map[string]int{"ready": 4, "ending": 0}, OpenCalls: 5, Admitted: 100,
 			Ended: map[string]uint64{"completed": 90, "failed": 3, "cancelled": 1, "unknown": 1}, Refused: map[string]uint64{"tool_not_granted": 7},
 			Admission: api.Histogram{BoundsUsec: []int64{500, 1000}, Counts: []uint64{90, 9, 1}, SumUsec: 60_000}, Commit: api.Histogram{BoundsUsec: []int64{500, 1000}, Counts: []uint64{1, 2, 3}, SumUsec: 9000},
 			ServerFailures: 2, Fences: 8, PolicyBytes: 4096, ActivityBytes: 8192, FreeBytes: 1 << 30}
@@ -116,7 +116,7 @@ func TestScrapeIsGoodPrometheusText(t *testing.T) {
 		t.Errorf("%v %v", problems, err)
 	}
 	for _, line := range []string{
-		`postern_up 1`, `postern_build_info{version="v1.2.3"} 1`, `postern_state{state="serving"} 1`, `postern_state{state="denying"} 0`, `postern_start_time_seconds 1.7900000005e+09`,
+		`postern_up 1`, `postern_build_info{version="v1.2.3"} 1`, `postern_state{state="serving"} 1`, `postern_state{state="denying"} 0`, `postern_access_policy{state="mistaken"} 1`, `postern_access_policy{state="read"} 0`, `postern_start_time_seconds 1.7900000005e+09`,
 		`postern_servers{state="ready"} 4`, `postern_calls_open 5`, `postern_calls_ended_total{outcome="completed"} 90`, `postern_refusals_total{code="tool_not_granted"} 7`,
 		`postern_admission_seconds_bucket{le="0.0005"} 90`, `postern_admission_seconds_bucket{le="0.001"} 99`, `postern_admission_seconds_bucket{le="+Inf"} 100`, `postern_admission_seconds_sum 0.06`,
 		`postern_store_commit_seconds_count 6`, `postern_store_bytes{file="activity.db"} 8192`, `postern_failures_total{kind="server"} 2`,

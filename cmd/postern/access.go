@@ -75,10 +75,15 @@ func (a *app) accessShowCommand() *cobra.Command {
 				t.flush()
 				all.table(t)
 			})
-			if err == nil && r.State == "denying" {
+			switch {
+			case err != nil:
+				return err
+			case r.State == "denying":
 				return &shown{status: refusal.ExitConfig, text: "the access policy cannot be read, and whom it governs is denied: " + r.Error}
+			case r.State == "mistaken":
+				return &shown{status: refusal.ExitConfig, text: "the access policy has a mistake, and whom it is about is denied: " + r.Error}
 			}
-			return err
+			return nil
 		}}
 }
 
@@ -310,7 +315,7 @@ func (a *app) accessEdit(cmd *cobra.Command, p api.AccessEditParams) error {
 }
 
 func accessState(s api.AccessState) string {
-	out := map[string]string{"none": "there is no file: only projects' owners are admitted", "read": "read", "denying": "denying everyone: the file cannot be read"}[s.State]
+	out := map[string]string{"none": "there is no file: only projects' owners are admitted", "read": "read", "mistaken": policyWord("mistaken"), "denying": "denying everyone: the file cannot be read"}[s.State]
 	if !s.Deciding {
 		out += "; the authority does not decide by it yet"
 	}

@@ -75,7 +75,11 @@ func (b *bundling) versions(ctx context.Context) (any, error) {
 
 func (b *bundling) doctor(ctx context.Context) (any, error) {
 	r := defaultUIDs
-	if root, err := b.rootStatus(ctx); err == nil && root.UIDCount > 0 {
+	root, err := b.rootStatus(ctx)
+	if err != nil {
+		root = api.RootStatusResult{}
+	}
+	if root.UIDCount > 0 {
 		r = uidRange{uint64(root.UIDFirst), uint64(root.UIDCount)}
 	}
 	dirs := []string{existing(b.rootDir)}
@@ -84,9 +88,9 @@ func (b *bundling) doctor(ctx context.Context) (any, error) {
 			dirs = append(dirs, p.Workspace)
 		}
 	}
-	doc := judged(append(hostLayers(dirs), uidLayer(r), userLayer(), programsLayer("")))
+	doc := judged(append(hostLayers(dirs), uidLayer(r), userLayer(root), programsLayer(root.Libexec)))
 	// Of the supervisor's layer the state alone: its words quote what is wrong with files.
-	doc.Layers = append(doc.Layers, layer{Layer: "supervisor", State: b.a.supervisorLayer(ctx).State})
+	doc.Layers = append(doc.Layers, layer{Layer: "supervisor", State: b.a.supervisorLayer(ctx, root).State})
 	return doc, nil
 }
 

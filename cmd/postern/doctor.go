@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,15 +42,17 @@ type doctorDocument struct {
 func (a *app) doctorCommand() *cobra.Command {
 	var stateDir, libexec, uids string
 	cmd := &cobra.Command{Use: "doctor", Short: "what this host can and cannot enforce, and why", Args: exactly(),
-		Long: "Looks at each layer that the jails need. Some can be tried as root only. Exit status 1 if one is missing."}
-	cmd.Flags().StringVar(&stateDir, "state-dir", "/var/lib/postern-root", "a `directory` on a file system that is tried beside those of the workspaces")
-	cmd.Flags().StringVar(&libexec, "libexec", "", "`directory` of the other programs (default: beside this one, ../libexec/postern from there, or /usr/libexec/postern)")
+		Long: "Looks at each layer that the jails need, and at the supervisor at --run-dir, which says where its files and programs are. Some can be tried as root only. Exit status 1 if one is missing."}
+	cmd.Flags().StringVar(&stateDir, "state-dir", "", "a `directory` on a file system that is tried beside those of the workspaces (default: the running supervisor's, or "+defaultRootDir+")")
+	cmd.Flags().StringVar(&libexec, "libexec", "", "`directory` of the other programs (default: the running supervisor's; or beside this one, ../libexec/postern from there, or /usr/libexec/postern)")
 	cmd.Flags().StringVar(&uids, "uid-range", "", "`FIRST:COUNT` of the uids that jails lease (default: the running supervisor's, or posternd's own default)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		r := defaultUIDs
-		if root, err := ask[api.RootStatusResult](cmd.Context(), a, api.RootStatus, struct{}{}, client.Options{}); err == nil && root.UIDCount > 0 {
+		root := a.instance(cmd.Context())
+		if root.UIDCount > 0 {
 			r = uidRange{uint64(root.UIDFirst), uint64(root.UIDCount)}
 		}
+		stateDir, libexec = cmp.Or(stateDir, root.RootDir, defaultRootDir), cmp.Or(libexec, root.Libexec)
 		if uids != "" {
 			var err error
 			if r, err = parseUIDs(uids); err != nil {
@@ -57,7 +60,7 @@ func (a *app) doctorCommand() *cobra.Command {
 			}
 		}
 		layers := hostLayers(append([]string{existing(stateDir)}, a.workspaces(cmd.Context())...))
-		doc := judged(append(layers, uidLayer(r), userLayer(), programsLayer(libexec), a.supervisorLayer(cmd.Context())))
+		doc := judged(append(layers, uidLayer(r), userLayer(root), programsLayer(libexec), a.supervisorLayer(cmd.Context(), root)))
 		if err := a.show(doc, func(t *table) { doctorTable(t, doc.Layers) }); err != nil {
 			return err
 		}
@@ -115,7 +118,24 @@ func existing(path string) string {
 	return path
 }
 
-func userLayer() layer {
+// defaultRootDir is where an installed posternd keeps what is root's.
+const defaultRootDir = "/var/lib/postern-root"
+
+// instance is what the supervisor at --run-dir says of itself to root; zero where it
+// does not run, or the asker is somebody else. A second one beside an installed one has
+// directories, programs and a user of its own.
+func (a *app) instance(ctx context.Context) api.RootStatusResult {
+	root, err := ask[api.RootStatusResult](ctx, a, api.RootStatus, struct{}{}, client.Options{})
+	if err != nil {
+		return api.RootStatusResult{}
+	}
+	return root
+}
+
+func userLayer(root api.RootStatusResult) layer {
+	if root.AuthorityUID != 0 {
+		return judge("user postern", true, "", fmt.Sprintf("uid %d runs the authority", root.AuthorityUID), "the authority runs as this user and no other", "")
+	}
 	u, err := user.Lookup("postern")
 	found := "no such user"
 	if err == nil {
@@ -173,9 +193,9 @@ func (a *app) workspaces(ctx context.Context) []string {
 	return dirs
 }
 
-// supervisorLayer tells what a running supervisor says of itself; none running
-// is no fault of the host.
-func (a *app) supervisorLayer(ctx context.Context) layer {
+// supervisorLayer tells what a running supervisor says of itself, all of it; none running
+// is no fault of the host. root is what posternd itself answered, zero where it does not.
+func (a *app) supervisorLayer(ctx context.Context, root api.RootStatusResult) layer {
 	const name, meaning = "supervisor", "projects are reachable while it serves"
 	s, err := ask[api.StatusResult](ctx, a, api.Status, struct{}{}, client.Options{})
 	var r *api.Refusal
@@ -192,31 +212,53 @@ func (a *app) supervisorLayer(ctx context.Context) layer {
 	if s.StatusCounts != nil {
 		found, why = found+fmt.Sprintf(", %d sessions, %d bridges", s.Sessions, s.Bridges), s.Reason
 	}
-	root, err := ask[api.RootStatusResult](ctx, a, api.RootStatus, struct{}{}, client.Options{})
-	if err == nil {
+	if root.Version != "" {
 		found += fmt.Sprintf(", cgroup %s, uids %d–%d", root.Cgroup, root.UIDFirst, uint64(root.UIDFirst)+uint64(root.UIDCount)-1)
 	}
+	var wrong troubles
 	switch {
 	case s.State != "serving":
-		return judge(name, false, layerDegraded, found, meaning, strings.TrimSpace(stateCure(s.State)+": "+why))
-	case s.Access == "denying":
-		why := "root is told"
-		if s.StatusCounts != nil {
-			why = s.AccessError
-		}
-		return judge(name, false, layerDegraded, found+", the access policy cannot be read", meaning+"; everyone the policy governs is denied", "mend the file, see postern access show: "+why)
-	case s.StatusCounts != nil && len(s.Unmatched) > 0:
-		return judge(name, false, layerDegraded, found+", a denial of the access policy matches no tool", strings.Join(s.Unmatched, "; "), "write the tool's own name, server/tool or */operation; postern server show lists what servers have")
+		wrong.add("", meaning, strings.TrimSpace(stateCure(s.State)+": "+why))
 	case a.storeFree(ctx) < leastFree:
-		return judge(name, false, layerDegraded, found+", the disk of the state directory is almost full", "calls go on while they can be recorded, and are denied when they cannot", stateCure("denying"))
-	case root.Config.Error != "":
-		return judge(name, false, layerDegraded, found+", the configuration has mistakes", "what postern.yaml and the profiles said before still holds", "mend it, it is read again by itself: "+root.Config.Error)
-	case len(root.Config.Restart) > 0:
-		return judge(name, false, layerDegraded, found+", the configuration waits for a restart", "postern.yaml says something else than what runs: "+strings.Join(root.Config.Restart, "; "), "start posternd again, or take it back")
-	case len(root.Warnings) > 0:
-		return judge(name, false, layerDegraded, found, strings.Join(root.Warnings, "; "), "mend what it names; postern credential list and postern server list have the rest")
+		wrong.add("the disk of the state directory is almost full", "calls go on while they can be recorded, and are denied when they cannot", stateCure("denying"))
 	}
-	return judge(name, true, "", found, meaning, "")
+	broken := "root is told"
+	if s.StatusCounts != nil {
+		broken = s.AccessError
+	}
+	switch s.Access {
+	case "denying":
+		wrong.add("the access policy cannot be read", meaning+"; everyone the policy governs is denied", "mend the file, see postern access show: "+broken)
+	case "mistaken":
+		wrong.add("the access policy has a mistake", "whom it is about is denied, and nobody else", "mend the entry, see postern access show: "+broken)
+	}
+	if s.StatusCounts != nil && len(s.Unmatched) > 0 {
+		wrong.add("a denial of the access policy matches no tool", strings.Join(s.Unmatched, "; "), "write the tool's own name, server/tool or */operation; postern server show lists what servers have")
+	}
+	if root.Config.Error != "" {
+		wrong.add("the configuration has mistakes", "what postern.yaml and the profiles said before still holds", "mend it, it is read again by itself: "+root.Config.Error)
+	}
+	if len(root.Config.Restart) > 0 {
+		wrong.add("the configuration waits for a restart", "postern.yaml says something else than what runs: "+strings.Join(root.Config.Restart, "; "), "start posternd again, or take it back")
+	}
+	if len(root.Warnings) > 0 {
+		wrong.add("", strings.Join(root.Warnings, "; "), "mend what it names; postern credential list and postern server list have the rest")
+	}
+	if wrong.meanings == nil {
+		return judge(name, true, "", found, meaning, "")
+	}
+	return judge(name, false, layerDegraded, strings.Join(append([]string{found}, wrong.found...), ", "), strings.Join(wrong.meanings, "; also: "), strings.Join(wrong.cures, "; also: "))
+}
+
+// troubles are all that is wrong with one layer: whoever mends the first of them must
+// not have to ask again to learn of the next.
+type troubles struct{ found, meanings, cures []string }
+
+func (t *troubles) add(found, meaning, cure string) {
+	if found != "" {
+		t.found = append(t.found, found)
+	}
+	t.meanings, t.cures = append(t.meanings, meaning), append(t.cures, cure)
 }
 
 // leastFree is what the authority itself leaves to its records.

@@ -42,7 +42,7 @@ func (a *app) statusCommand() *cobra.Command {
 func (s statusShown) print(t *table) {
 	t.row("state", s.State)
 	t.row("version", s.Version)
-	t.row("access policy", s.Access)
+	t.row("access policy", policyWord(s.Access))
 	if s.ReadOnly != 0 {
 		t.row("read-only since", when(s.ReadOnly))
 	}
@@ -51,7 +51,7 @@ func (s statusShown) print(t *table) {
 			t.row("calls are denied", sentence(c.Reason))
 		}
 		if c.AccessError != "" {
-			t.row("access policy cannot be used", sentence(c.AccessError))
+			t.whole(policyTrouble(s.Access), c.AccessError)
 		}
 	}
 	m := s.Metrics
@@ -80,4 +80,23 @@ func (s statusShown) print(t *table) {
 	t.row("bridges that missed a fence", fmt.Sprintf("%d of %d fences", m.FenceKills, m.Fences))
 	t.row("changes that could not be recorded", m.AuditErrors)
 	t.row("store", fmt.Sprintf("policy.db %s, activity.db %s, %s free", size(m.PolicyBytes), size(m.ActivityBytes), size(m.FreeBytes)))
+}
+
+// policyWord says what a state of the access policy means for those it governs.
+func policyWord(state string) string {
+	switch state {
+	case "mistaken":
+		return "read, with a mistake: whom it is about is denied"
+	case "denying":
+		return "denying everyone: it cannot be read"
+	}
+	return state
+}
+
+// policyTrouble heads what is wrong with it.
+func policyTrouble(state string) string {
+	if state == "mistaken" {
+		return "access policy has a mistake"
+	}
+	return "access policy cannot be used"
 }

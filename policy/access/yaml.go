@@ -64,7 +64,8 @@ func (r *reader) warn(n ast.Node, key, format string, args ...any) {
 func (r *reader) told() []Mistake {
 	slices.SortStableFunc(r.mistakes, func(a, b Mistake) int { return cmp.Compare(a.Line, b.Line) })
 	if more := len(r.mistakes) - maxMistakes; more > 0 {
-		return append(r.mistakes[:maxMistakes:maxMistakes], Mistake{Want: fmt.Sprintf("and %d more", more)})
+		denies := slices.ContainsFunc(r.mistakes[maxMistakes:], func(m Mistake) bool { return !m.Warn })
+		return append(r.mistakes[:maxMistakes:maxMistakes], Mistake{Want: fmt.Sprintf("and %d more", more), Warn: !denies})
 	}
 	return r.mistakes
 }

@@ -67,10 +67,10 @@ type (
 	// AccessState is how the file is now.
 	AccessState struct {
 		File     string          `json:"file"`
-		State    string          `json:"state"`            // none, read, or denying: everyone, for it cannot be read
+		State    string          `json:"state"`            // none, read, mistaken: whom its mistakes are about are denied, or denying: everyone, for it cannot be read
 		Digest   string          `json:"digest,omitempty"` // of what was read
-		Error    string          `json:"error,omitempty"`
-		Deciding bool            `json:"deciding"` // the authority decides by it
+		Error    string          `json:"error,omitempty"`  // the first mistake that denies somebody, or why it cannot be read
+		Deciding bool            `json:"deciding"`         // the authority decides by it
 		Mistakes []AccessMistake `json:"mistakes"`
 		At       int64           `json:"at"` // when it was found so, milliseconds since the epoch
 	}

@@ -243,16 +243,20 @@ type (
 		Next    string         `json:"next,omitempty"` // there is more, after this one
 	}
 	RootStatusResult struct {
-		Version   string   `json:"version"`
-		Instance  string   `json:"instance"`
-		Cgroup    string   `json:"cgroup"` // hybrid, v1 or v2
-		UIDFirst  uint32   `json:"uid_first"`
-		UIDCount  uint32   `json:"uid_count"`
-		PID       int      `json:"pid"`
-		Authority int      `json:"authority_pid"`
-		Restarts  int      `json:"authority_restarts"`
-		Jails     int      `json:"jails"`
-		Warnings  []string `json:"warnings,omitempty"`
+		Version   string `json:"version"`
+		Instance  string `json:"instance"`
+		Cgroup    string `json:"cgroup"` // hybrid, v1 or v2
+		UIDFirst  uint32 `json:"uid_first"`
+		UIDCount  uint32 `json:"uid_count"`
+		PID       int    `json:"pid"`
+		Authority int    `json:"authority_pid"`
+		Restarts  int    `json:"authority_restarts"`
+		Jails     int    `json:"jails"`
+		// Where this one keeps what is root's, which programs it starts, and as whom the authority runs.
+		RootDir      string   `json:"root_dir"`
+		Libexec      string   `json:"libexec"`
+		AuthorityUID uint32   `json:"authority_uid"`
+		Warnings     []string `json:"warnings,omitempty"`
 		// Goroutines of posternd, for whoever looks for a leak.
 		Goroutines int `json:"goroutines"`
 
@@ -365,7 +369,7 @@ type (
 	StatusResult struct {
 		Version       string `json:"version"`
 		State         string `json:"state"`                    // serving, draining, drained, denying
-		Access        string `json:"access"`                   // the access policy: none, read, or denying everyone it governs
+		Access        string `json:"access"`                   // the access policy: none, read, mistaken (whom its mistakes are about are denied), or denying everyone it governs
 		ReadOnly      int64  `json:"read_only_since,omitzero"` // nothing is changed since then, milliseconds since the epoch
 		*StatusCounts        // for root alone
 	}
@@ -373,7 +377,7 @@ type (
 		Incarnation uint64 `json:"incarnation"`
 		Facts       uint64 `json:"facts"`
 		Reason      string `json:"reason,omitempty"`        // why calls are denied
-		AccessError string `json:"access_error,omitempty"`  // why the access policy cannot be used
+		AccessError string `json:"access_error,omitempty"`  // the mistake of the access policy that denies somebody, or why it cannot be used
 		Access      string `json:"access_digest,omitempty"` // of the document that decides
 		// Denials of the access policy that match no known tool, with file, line and key.
 		Unmatched []string `json:"access_unmatched,omitempty"`

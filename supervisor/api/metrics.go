@@ -5,6 +5,7 @@ package api
 type MetricsResult struct {
 	Version     string            `json:"version"`
 	State       string            `json:"state"`   // as in StatusResult
+	Access      string            `json:"access"`  // as in StatusResult
 	Started     int64             `json:"started"` // milliseconds since the epoch
 	Incarnation uint64            `json:"incarnation"`
 	Projects    int               `json:"projects"`

@@ -338,3 +338,31 @@ func TestA6_AMemberWhomThePolicyDoesNotAdmitIsNamed(t *testing.T) {
 		t.Errorf("of one who only looks: %q", note)
 	}
 }
+
+// What is wrong with the policy is in the status, for root with its line.
+func TestC8_TheStatusTellsOfAMistakeInThePolicy(t *testing.T) {
+	r := newRig(t)
+	whole := must[api.StatusResult](r.as(root), api.Status, none{})
+	if whole.Access != "read" || whole.AccessError != "" {
+		t.Errorf("in order: %+v", whole)
+	}
+	r.on(func() {
+		next := facts()
+		next.Version = 2
+		next.Access, _ = access.Parse([]byte("channels: {w: {access: {users: {x: {level: raed}}}}}"))
+		if err := r.g.SetRoot(next); err != nil {
+			t.Error(err)
+		}
+	})
+	got := must[api.StatusResult](r.as(root), api.Status, none{})
+	if got.Access != "mistaken" || got.AccessError != "access.yaml:1: channels.w.access.users.x.level: want chat, read or full" {
+		t.Errorf("%+v", got)
+	}
+	if m := must[api.MetricsResult](r.as(root), api.Metrics, none{}); m.Access != "mistaken" {
+		t.Errorf("%+v", m)
+	}
+	// Everybody is told that, and nobody else than root what the file says.
+	if got := must[api.StatusResult](r.as(owner), api.Status, none{}); got.Access != "mistaken" || got.StatusCounts != nil {
+		t.Errorf("%+v", got)
+	}
+}

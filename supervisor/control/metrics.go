@@ -27,6 +27,7 @@ func (a *actions) metrics(ctx context.Context, c *Call) (any, error) {
 				out.Projects++
 			}
 		}
+		out.Access = a.reg.Root().Access.State()
 		out.Admitted = sums.Admitted
 		for _, s := range []store.State{store.Completed, store.Failed, store.Cancelled, store.Unknown} {
 			out.Ended[s.String()] = sums.Ended[s]

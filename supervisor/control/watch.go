@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"runtime"
 
@@ -19,15 +20,8 @@ func (a *actions) status(ctx context.Context, c *Call) (any, error) {
 		out.State = a.state()
 		root := a.reg.Root()
 		out.ReadOnly = root.ReadOnly
-		broken, denying := root.Access.Broken()
-		switch {
-		case denying:
-			out.Access = "denying"
-		case root.Access != nil:
-			out.Access = "read"
-		default:
-			out.Access = "none"
-		}
+		broken := cmp.Or(root.AccessFile.Error, root.Access.Trouble(cmp.Or(root.AccessFile.Path, "access.yaml")))
+		out.Access = root.Access.State()
 		// How much others do is nobody's but root's; a person sees their own in ps.
 		if c.Who.Root {
 			n := a.Workers.Count()

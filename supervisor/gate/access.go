@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"postern/policy/access"
+	"postern/refusal"
 	"postern/supervisor/registry"
 )
 
@@ -21,9 +22,23 @@ func (g *Gate) policyPlace(t *registry.Task) string {
 	case root.Access == nil:
 		return cmp.Or(from.Key, "the built-in rule for the account's own tasks")
 	case from.Line > 0:
-		return fmt.Sprintf("%s:%d: %s", cmp.Or(root.AccessFile.Path, "access.yaml"), from.Line, from.Key)
+		return fmt.Sprintf("%s:%d: %s", cmp.Or(root.AccessFile.Path, "access.yaml"), from.Line, from.Key) + g.mistakeText(r)
 	}
-	return strings.TrimSuffix(cmp.Or(root.AccessFile.Path, "access.yaml")+": "+from.Key, ": ")
+	return strings.TrimSuffix(cmp.Or(root.AccessFile.Path, "access.yaml")+": "+from.Key, ": ") + g.mistakeText(r)
+}
+
+// mistakeText says what is wrong where a mistake of the policy decides, and only there:
+// what a person of the policy is refused for must not read as what it says of them.
+func (g *Gate) mistakeText(r access.Resolved) string {
+	root := g.reg.Root()
+	if _, denying := root.Access.Broken(); denying || r.Code != refusal.AccessUnavailable {
+		return ""
+	}
+	m, found := root.Access.Wrong(r.From)
+	if !found {
+		return fmt.Sprintf("; it has a mistake in the entry at line %d", r.From.Line)
+	}
+	return fmt.Sprintf("; it has a mistake in the entry at line %d: %s", m.Line, m.Want)
 }
 
 // ceilingText names the ceiling of a task's principal, and what it is to the policy.

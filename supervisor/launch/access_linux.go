@@ -231,7 +231,7 @@ func (s *Supervisor) accessState() (api.AccessState, *access.Policy) {
 	s.mu.Lock()
 	a, pushed, l := s.access, s.pushed, s.life
 	s.mu.Unlock()
-	out := api.AccessState{File: a.Path, State: "none", Digest: a.Digest, Error: a.Error, Mistakes: []api.AccessMistake{}, At: a.At}
+	out := api.AccessState{File: a.Path, Digest: a.Digest, Error: a.Error, Mistakes: []api.AccessMistake{}, At: a.At}
 	if l != nil {
 		l.a.mu.Lock()
 		out.Deciding = l.a.acked >= pushed
@@ -241,14 +241,8 @@ func (s *Supervisor) accessState() (api.AccessState, *access.Policy) {
 	for _, m := range p.Mistakes() {
 		out.Mistakes = append(out.Mistakes, api.AccessMistake{Line: m.Line, Key: m.Key, Text: m.Want, Warning: m.Warn})
 	}
-	if a.Present {
-		out.State = "read"
-	}
-	if why, broken := p.Broken(); broken {
-		out.State = "denying"
-		if out.Error == "" {
-			out.Error = why
-		}
+	if out.State = p.State(); out.Error == "" { // a file that cannot be read has its own
+		out.Error = p.Trouble(a.Path)
 	}
 	return out, p
 }

@@ -93,7 +93,7 @@ func TestC8_TheFileIsReadAgainWheneverItChanges(t *testing.T) {
 	// C107: what is broken is told with its line, and nothing of the former file stays.
 	write("channels:\n  w: [\n")
 	m := r.stateIs("denying")
-	if s := fmt.Sprint(m["error"]); !strings.Contains(s, "line ") || rowOf(m, "rows", "x") != "nobody" {
+	if s := fmt.Sprint(m["error"]); !strings.HasPrefix(s, path+":2: ") || rowOf(m, "rows", "x") != "nobody" {
 		t.Errorf("%v", m)
 	}
 	for says, spoil := range map[string]struct {
@@ -138,6 +138,24 @@ func TestC8_TheFileIsReadAgainWheneverItChanges(t *testing.T) {
 	if m := r.must(api.RootStatus, struct{}{}); m["access"].(map[string]any)["state"] != "read" {
 		t.Errorf("%v", m)
 	}
+}
+
+// One entry with a mistake is a state of its own, which every look tells with its line.
+func TestC8_AMistakeOfOneEntryIsSeenAtOnce(t *testing.T) {
+	r, path := withAccess(t, "channels: {w: {allow: [x]}}\n")
+	if m := r.stateIs("read"); m["error"] != nil {
+		t.Errorf("%v", m)
+	}
+	os.WriteFile(path, []byte("channels:\n  w:\n    access:\n      users:\n        x: {level: raed}\n        y: {level: read}\n"), 0o600)
+	m := r.stateIs("mistaken")
+	if m["error"] != path+":5: channels.w.access.users.x.level: want chat, read or full" || rowOf(m, "rows", "y") != "user: read, write false" {
+		t.Errorf("%v", m)
+	}
+	if m := r.must(api.RootStatus, struct{}{})["access"].(map[string]any); m["state"] != "mistaken" {
+		t.Errorf("%v", m)
+	}
+	os.WriteFile(path, []byte("channels: {w: {allow: [x]}}\n"), 0o600)
+	r.stateIs("read")
 }
 
 func TestC9_OnePathOfMutation(t *testing.T) {

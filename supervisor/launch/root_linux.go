@@ -205,7 +205,7 @@ func (s *Supervisor) rootStatus(r request) (any, *api.Refusal) {
 	state, _ := s.accessState()
 	s.mu.Lock()
 	out := api.RootStatusResult{Access: state, Version: version(), Instance: string(f.Instance), Cgroup: s.launcher.Mode(), UIDFirst: s.cfg.UIDs.First, UIDCount: s.cfg.UIDs.Count,
-		PID: os.Getpid(), Restarts: s.restarts, Jails: len(s.jails), Warnings: s.view(f, s.live).Warnings, Config: s.config,
+		RootDir: s.cfg.RootDir, Libexec: s.cfg.Libexec, AuthorityUID: s.cfg.UID, PID: os.Getpid(), Restarts: s.restarts, Jails: len(s.jails), Warnings: s.view(f, s.live).Warnings, Config: s.config,
 		Goroutines: runtime.NumGoroutine()}
 	s.mu.Unlock()
 	out.Warnings = append(out.Warnings, s.secrets.warnings(f)...)
