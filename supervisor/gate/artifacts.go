@@ -125,5 +125,6 @@ func (g *Gate) tendArtifacts(now time.Time) error {
 	if len(gone) == 0 {
 		g.dropNext = now.Add(dropEvery)
 	}
+	g.behind = g.behind || len(gone) > 0
 	return nil
 }

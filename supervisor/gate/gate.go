@@ -107,6 +107,7 @@ type Gate struct {
 	drift    map[placeKey]drift
 	waiting  time.Time         // since when an outcome waits for a commit
 	trouble  string            // why the last commit failed, "" if it did not
+	behind   bool              // the last Tend left something to do
 	lost     error             // the store failed in a way that does not heal
 	owed     []registry.Change // what root facts ended, in memory and not in policy.db yet
 	tendNext time.Time         // when the store is tended again, after it took nothing
@@ -271,6 +272,7 @@ func (g *Gate) Tend() error {
 	if err == nil {
 		root := g.reg.Root()
 		err = g.store.Tend(now, store.Keep{Age: root.KeepAge, Bytes: root.KeepBytes})
+		g.behind = g.store.Behind()
 		if err == nil {
 			err = g.tendArtifacts(now)
 		}
@@ -287,6 +289,14 @@ func (g *Gate) Tend() error {
 		return err
 	}
 	return nil
+}
+
+// Waits tells that something waits for a moment of its own, or for Tend: a call that has a
+// limit, an outcome that waits for the end of its jail, a change that is owed to the file,
+// upkeep that is not done. Where it does not, a second more or less is all the same to
+// Tend, but never more: the wall clock may be set meanwhile.
+func (g *Gate) Waits() bool {
+	return len(g.open) > 0 || len(g.owing) > 0 || len(g.fallen) > 0 || len(g.owed) > 0 || g.trouble != "" || g.behind
 }
 
 // Pending tells that outcomes wait for a commit.

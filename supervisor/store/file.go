@@ -17,12 +17,13 @@ import (
 
 // file is one database with its writing connection.
 type file struct {
-	path   string      // empty in memory
-	vfs    string      // "" is the operating system's; tests name one that fails
-	is     os.FileInfo // when it was opened
-	writer *sqlite3.Conn
-	logged int         // frames in the log after the last commit
-	copied atomic.Bool // while a copy reads, the log cannot begin anew, and trying costs more with each commit
+	path    string      // empty in memory
+	vfs     string      // "" is the operating system's; tests name one that fails
+	is      os.FileInfo // when it was opened
+	writer  *sqlite3.Conn
+	logged  int         // frames in the log after the last commit
+	commits *commits    // of its store; nil for none
+	copied  atomic.Bool // while a copy reads, the log cannot begin anew, and trying costs more with each commit
 }
 
 func openFile(path, vfs string, schemas []string, alive func()) (*file, error) {
@@ -41,7 +42,11 @@ func openFile(path, vfs string, schemas []string, alive func()) (*file, error) {
 	}
 	err = c.Exec(`PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0; PRAGMA journal_size_limit = ` + strconv.Itoa(walBytes))
 	// After the pragma, which would take the hook away.
-	c.WALHook(func(_ *sqlite3.Conn, _ string, pages int) error { f.logged = pages; return nil })
+	c.WALHook(func(_ *sqlite3.Conn, _ string, pages int) error {
+		f.logged = pages
+		f.commits.note()
+		return nil
+	})
 	if err = classify(err); err == nil {
 		err = f.migrate(schemas)
 	}

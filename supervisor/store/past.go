@@ -27,6 +27,8 @@ const (
 type tending struct {
 	past  int64     // the last record in the index; -1: not read yet
 	prune time.Time // when to look again for what is too old or too much
+
+	behind bool // the last Tend had no time for the rest
 }
 
 // Tend does a small piece of what keeps the records usable: it moves records that
@@ -35,6 +37,7 @@ type tending struct {
 // the writer's goroutine. ErrFull and ErrBusy leave the rest for another turn.
 func (s *Store) Tend(now time.Time, keep Keep) error {
 	t := &s.tending
+	t.behind = true
 	end := time.Now().Add(TendBudget)
 	for {
 		more, err := s.index(t)
@@ -49,6 +52,7 @@ func (s *Store) Tend(now time.Time, keep Keep) error {
 		}
 	}
 	if keep == (Keep{}) || now.Before(t.prune) && now.After(t.prune.Add(-2*pruneEvery)) {
+		t.behind = false
 		return nil
 	}
 	for {
@@ -57,7 +61,7 @@ func (s *Store) Tend(now time.Time, keep Keep) error {
 			return err
 		}
 		if !more {
-			t.prune = now.Add(pruneEvery)
+			t.prune, t.behind = now.Add(pruneEvery), false
 			return nil
 		}
 		if !time.Now().Before(end) {
@@ -65,6 +69,10 @@ func (s *Store) Tend(now time.Time, keep Keep) error {
 		}
 	}
 }
+
+// Behind tells whether the last Tend left something to do. It belongs to the writer's
+// goroutine.
+func (s *Store) Behind() bool { return s.tending.behind }
 
 // index moves the next piece of records into the index.
 func (s *Store) index(t *tending) (more bool, err error) {

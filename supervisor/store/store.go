@@ -43,6 +43,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ncruces/go-sqlite3"
@@ -73,7 +74,9 @@ const (
 	pageBytes       = 4096
 	walBytes        = 4 << 20                  // written before the first admission, so that a commit only overwrites
 	walRecycle      = walBytes / pageBytes / 2 // frames after which the writer sends the log back to its beginning
-	checkpointEvery = 100 * time.Millisecond
+	checkpointEvery = 100 * time.Millisecond   // while something is written
+	checkpointQuiet = 10                       // rounds without a commit, after which there is one each restEvery
+	restEvery       = time.Second
 )
 
 // Names of the files in the state directory.
@@ -92,6 +95,7 @@ type Store struct {
 
 	batch   Batch
 	tending tending
+	commits commits
 	rows    map[string]*sqlite3.Stmt // policy.db's prepared statements, by their text
 
 	reader   *sqlite3.Conn
@@ -117,7 +121,7 @@ func openOver(dir, vfs string, alive func()) (*Store, error) {
 	if err := safeDir(dir); err != nil {
 		return nil, err
 	}
-	s := &Store{rows: map[string]*sqlite3.Stmt{}, tending: tending{past: -1}}
+	s := &Store{rows: map[string]*sqlite3.Stmt{}, tending: tending{past: -1}, commits: commits{woken: make(chan struct{}, 1)}}
 	ok := false
 	defer func() {
 		if !ok {
@@ -135,6 +139,7 @@ func openOver(dir, vfs string, alive func()) (*Store, error) {
 	if s.policy, err = openFile(filepath.Join(dir, PolicyFile), vfs, policySchemas, alive); err != nil {
 		return nil, err
 	}
+	s.policy.commits = &s.commits
 	if err := s.policy.check(); err != nil {
 		return nil, err
 	}
@@ -146,6 +151,7 @@ func openOver(dir, vfs string, alive func()) (*Store, error) {
 	if s.activity, err = openFile(filepath.Join(dir, ActivityFile), vfs, activitySchemas, alive); err != nil {
 		return nil, err
 	}
+	s.activity.commits = &s.commits
 	if err := s.activity.checkSuspect(); err != nil {
 		return nil, err
 	}
@@ -238,6 +244,36 @@ func (s *Store) Close() error {
 	return errors.Join(errs...)
 }
 
+// commits wakes Run when something is written after a rest. In between, a commit costs no
+// more than a mark.
+type commits struct {
+	wrote, resting atomic.Bool
+	woken          chan struct{}
+}
+
+// note is called at each commit.
+func (c *commits) note() {
+	if c == nil {
+		return
+	}
+	c.wrote.Store(true)
+	if c.resting.CompareAndSwap(true, false) {
+		select {
+		case c.woken <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// since tells whether there was a commit since it was asked last.
+func (c *commits) since() bool { return c.wrote.Swap(false) }
+
+// rest tells whether there is none now; then the next one wakes.
+func (c *commits) rest() bool {
+	c.resting.Store(true)
+	return !c.wrote.Load()
+}
+
 // Run checkpoints both files on connections of its own until ctx ends, checks
 // activity.db whole once, and sees that both are still where they were opened. It
 // returns ErrCorrupt or ErrIO when a file can no longer be relied on: admissions must
@@ -274,8 +310,9 @@ func (s *Store) Run(ctx context.Context) error {
 		cancel()
 		<-ended
 	}()
-	tick := time.NewTicker(checkpointEvery)
-	defer tick.Stop()
+	next := time.NewTimer(checkpointEvery)
+	defer next.Stop()
+	quiet := 0
 	for {
 		select {
 		case <-ctx.Done():
@@ -284,7 +321,13 @@ func (s *Store) Run(ctx context.Context) error {
 			if err != nil && ctx.Err() == nil {
 				return err
 			}
-		case <-tick.C:
+		case <-s.commits.woken:
+			quiet = 0
+			next.Reset(checkpointEvery)
+		case <-next.C:
+			if quiet++; s.commits.since() {
+				quiet = 0
+			}
 			for i, c := range conns {
 				if err := files[i].present(); err != nil {
 					return err
@@ -295,6 +338,9 @@ func (s *Store) Run(ctx context.Context) error {
 				if err := files[i].checkpoint(c); err != nil {
 					return err
 				}
+			}
+			if next.Reset(checkpointEvery); quiet >= checkpointQuiet && s.commits.rest() {
+				next.Reset(restEvery)
 			}
 		}
 	}

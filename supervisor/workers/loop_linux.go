@@ -98,7 +98,7 @@ func (w *Workers) Run(ctx context.Context) error {
 	var turn pace.Turn
 	for ctx.Err() == nil {
 		turn.Yield()
-		wait := max(time.Until(next), 0).Milliseconds()
+		wait := (max(time.Until(next), 0) + time.Millisecond - 1).Milliseconds() // not too short, or it would turn in vain
 		if w.gate.Pending() {
 			wait = min(wait, 50)
 		}
@@ -113,8 +113,12 @@ func (w *Workers) Run(ctx context.Context) error {
 		if err := w.sendOrders(); err != nil {
 			return fmt.Errorf("posternd: %w", err)
 		}
-		for _, fn := range w.posts.take() {
+		fns := w.posts.take()
+		for _, fn := range fns {
 			fn()
+		}
+		if soon := w.turn.Add(TickEvery); (n > 0 || len(fns) > 0) && next.After(soon) {
+			next = soon // what was heard may have begun something that has a time
 		}
 		for _, e := range events[:max(n, 0)] {
 			if err := w.hear(int(e.Fd), buf); err != nil {
@@ -126,7 +130,6 @@ func (w *Workers) Run(ctx context.Context) error {
 		}
 		w.sayTrouble()
 		if now := time.Now(); !now.Before(next) {
-			next = now.Add(TickEvery)
 			w.tick(now)
 			if err := w.commit(); err != nil {
 				return err
@@ -134,6 +137,7 @@ func (w *Workers) Run(ctx context.Context) error {
 			if err := w.gate.Tend(); err != nil {
 				return err
 			}
+			next = now.Add(w.pause(now))
 		}
 		if w.lost != nil {
 			return w.lost
@@ -388,6 +392,34 @@ func (w *Workers) tick(now time.Time) {
 	w.tickClosing(now)
 	w.tickTokenFiles()
 	w.tickTasks()
+}
+
+// pause is how long nothing needs to be looked at. Each time the loop wakes, Go's monitor
+// wakes some fifty times after it, so an authority at rest looks once a second, and for an
+// idle time that ends sooner then. Nothing is looked at later than TickEvery after its time.
+func (w *Workers) pause(now time.Time) time.Duration {
+	closing := w.closing != nil && !w.closing.over
+	if len(w.asked) > 0 || len(w.fences) > 0 || len(w.files) > 0 || closing || w.lost != nil || w.gate.Waits() {
+		return TickEvery
+	}
+	pause := RestEvery
+	for _, s := range w.sets {
+		if !s.ready || s.arriving != nil || s.reading != nil {
+			return TickEvery
+		}
+		if len(s.sessions) == 0 {
+			pause = min(pause, s.idle.Add(BridgeIdle).Sub(now))
+		}
+		for _, inst := range s.insts {
+			switch {
+			case inst.state == instDraining:
+				return TickEvery
+			case inst.state == instReady && inst.idleMs > 0:
+				pause = min(pause, inst.used.Add(time.Duration(inst.idleMs)*time.Millisecond).Sub(now))
+			}
+		}
+	}
+	return max(pause, TickEvery)
 }
 
 func (w *Workers) tickSet(s *set, now time.Time) {

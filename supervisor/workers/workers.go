@@ -69,6 +69,7 @@ const (
 	BackoffFirst   = time.Second            // after one failure
 	BackoffMost    = 60 * time.Second       // after many
 	TickEvery      = 100 * time.Millisecond // deadlines and idle times are looked at
+	RestEvery      = time.Second            // the same while there is none
 	MaxSets        = 4096                   // live bridges
 	MaxWords       = 128                    // instances whose stderr one bridge tells: those that run, and one ended one of each
 	MaxPerTurn     = 64                     // messages read from one bridge in a turn
