@@ -328,7 +328,7 @@ func TestPosternd1_C156_WhatIsNotReadForItsNameIsAMistake(t *testing.T) {
 		"profiles.d/x.yaml.rpmsave":       "",
 		"profiles.d/README":               "",
 	} {
-		dir, args := configDir(t, map[string]string{"postern.yaml": good, "postern.yaml.d/10.yaml": "drain_seconds: 5\n", name: ""})
+		dir, args := configDir(t, map[string]string{"postern.yaml": good, "postern.yaml.d/10.yaml": "drain_seconds: 5\n", name: "# nothing\n"})
 		doc, status := checkedBy(t, args)
 		at := name
 		if strings.Count(name, "/") == 2 || strings.HasPrefix(name, "postern.d") { // the directory is what is not read

@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -23,9 +24,8 @@ import (
 
 // Bounds of watching the access policy.
 const (
-	accessTick   = 2 * time.Second        // between looks at a file nobody told about
-	accessSettle = 500 * time.Millisecond // that a file must be old before such a look believes it
-	watchBuffer  = 64 << 10
+	accessTick  = 2 * time.Second // between looks at a file nobody told about
+	watchBuffer = 64 << 10
 )
 
 // readAccess reads the access policy as it is now. A file that somebody else could have
@@ -43,6 +43,10 @@ func readAccess(path string, now time.Time) order.Access {
 	case err != nil:
 		a.Present, a.Error = true, err.Error()
 		return a
+	case len(bytes.TrimSpace(raw)) == 0:
+		// What a full disk or a writer that was ended leaves behind, and nobody's decision.
+		a.Present, a.Error = true, fmt.Sprintf("%q is empty; %s", path, declaresNothing)
+		return a
 	}
 	a.Present, a.Document, a.Digest = true, raw, digestOf(raw)
 	return a
@@ -52,6 +56,10 @@ func digestOf(raw []byte) string {
 	sum := sha256.Sum256(raw)
 	return hex.EncodeToString(sum[:])
 }
+
+// declaresNothing is how an operator says that there is to be no policy: by a file that
+// can be told from one that was lost.
+const declaresNothing = `put it back, or write "channels: {}" into it if it is to declare nothing`
 
 // sameAccess tells whether two looks found the same.
 func sameAccess(a, b order.Access) bool {
@@ -66,16 +74,20 @@ func sameAccess(a, b order.Access) bool {
 func (s *Supervisor) found(ctx context.Context, a order.Access) api.Cut {
 	s.mu.Lock()
 	was := s.access
-	s.accessWas = s.accessWas || isThere(a)
-	if !a.Present && s.accessWas {
-		a.Present, a.Error = true, goneText(a.Path)
-	}
+	first := !s.accessWas && isThere(a)
+	s.accessWas = s.accessWas || first
+	a = s.unlessGone(a)
 	if sameAccess(a, was) {
 		s.mu.Unlock()
 		return api.Cut{Stands: []api.OpenCall{}}
 	}
 	s.access = a
 	s.mu.Unlock()
+	if first {
+		if err := s.file.keepSeen(a.Path); err != nil {
+			s.cfg.Log.Error("after a restart nothing will tell that the access policy was there", keyError, err)
+		}
+	}
 	if a.Error != "" {
 		s.cfg.Log.Error("the access policy cannot be read, and whom it governs is denied", keyError, a.Error)
 	} else {
@@ -100,6 +112,16 @@ func (s *Supervisor) found(ctx context.Context, a order.Access) api.Cut {
 	return s.push(ctx, raw, true)
 }
 
+// unlessGone takes a look that found no file as one that lost it, where there was one.
+//
+// Preconditions: s.mu is held, or nobody else has s.
+func (s *Supervisor) unlessGone(a order.Access) order.Access {
+	if !a.Present && s.accessWas {
+		a.Present, a.Error = true, policyGone(a.Path)
+	}
+	return a
+}
+
 // isThere tells whether what a look found is a file, readable or not.
 func isThere(a order.Access) bool {
 	if !a.Present || a.Error == "" {
@@ -109,8 +131,8 @@ func isThere(a order.Access) bool {
 	return !errors.Is(err, os.ErrNotExist)
 }
 
-func goneText(path string) string {
-	return fmt.Sprintf("%q was there and is gone; restart posternd if it is to be without one", path)
+func policyGone(path string) string {
+	return fmt.Sprintf("%q was there and is gone; %s", path, declaresNothing)
 }
 
 // watchAccess follows the file until ctx is done: what inotify tells at once, and a look
@@ -127,35 +149,41 @@ func (s *Supervisor) watchAccess(ctx context.Context) error {
 	defer w.close()
 	tick := time.NewTicker(accessTick)
 	defer tick.Stop()
+	var change settling
 	for {
-		sure := true
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-told:
+			change.begin(time.Now())
+		case <-change.soon():
 		case <-tick.C:
 			w.add()
-			sure = false
 		}
-		s.look(ctx, sure)
+		s.look(ctx, &change)
 	}
 }
 
-// look reads the file. Where nobody told that a writer has finished, a file that is
-// being written right now is left for the next look: half of it could say less than it will.
-func (s *Supervisor) look(ctx context.Context, sure bool) {
+// look reads the file, and takes what it finds once the file has been left alone: half of
+// one that is being written could say less than it will, and admit or deny by that.
+func (s *Supervisor) look(ctx context.Context, change *settling) {
 	s.change.Lock()
 	defer s.change.Unlock()
+	began := time.Now()
+	print := fingerprint(s.cfg.Access)
 	a := readAccess(s.cfg.Access, time.Now())
 	s.mu.Lock()
 	was := s.access
+	a = s.unlessGone(a)
 	s.mu.Unlock()
-	if sameAccess(a, was) || !a.Present && was.Error == goneText(a.Path) {
+	if sameAccess(a, was) {
+		change.end() // an edit from here, or another that says the same
 		return
 	}
-	if info, err := os.Lstat(s.cfg.Access); !sure && err == nil && time.Since(info.ModTime()) < accessSettle {
+	if !change.quiet(print+a.Digest+a.Error, began, time.Now()) {
 		return
 	}
+	change.end()
 	// An editor has nobody to be refused: where it cannot be recorded, what it takes away
 	// is taken away all the same.
 	line := audit.Record{Actor: "root", Origin: "file " + s.cfg.Access, Action: "access file", Before: fileText(was), After: fileText(a)}
@@ -168,10 +196,10 @@ func (s *Supervisor) look(ctx context.Context, sure bool) {
 // fileText is a version of the file in a record, which holds nothing of what it says.
 func fileText(a order.Access) string {
 	switch {
+	case a.Error == policyGone(a.Path), !a.Present:
+		return "none"
 	case a.Error != "":
 		return "unreadable"
-	case !a.Present:
-		return "none"
 	}
 	return "digest " + a.Digest
 }
@@ -311,8 +339,10 @@ func (s *Supervisor) accessEdit(r request) (any, *api.Refusal) {
 		}
 		defer unlock()
 	}
-	was := readAccess(s.cfg.Access, time.Now())
-	if was.Error != "" {
+	s.mu.Lock()
+	was := s.unlessGone(readAccess(s.cfg.Access, time.Now()))
+	s.mu.Unlock()
+	if was.Error != "" { // one that is gone too: a new file would say nothing of all whom it named
 		return nil, api.Refuse(refusal.AccessUnavailable, "%s.", was.Error)
 	}
 	doc, change, err := access.Edit(was.Document, m)

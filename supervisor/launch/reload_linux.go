@@ -32,12 +32,6 @@ func (s *Supervisor) profile(name string) (spec.Profile, bool) {
 	return p, ok
 }
 
-// Bounds of a look that a hangup asks for.
-const (
-	hangupSettle = 50 * time.Millisecond // that files must be old before it believes them
-	hangupMost   = time.Second           // it waits for that: a file may be dated tomorrow
-)
-
 // watchConfig follows postern.yaml and the profiles until ctx is done: soon where a
 // hangup asks for it, and by a look at every tick. A file that was written a moment ago
 // is left for the next look, and what was read while one was written is not believed:
@@ -48,35 +42,34 @@ func (s *Supervisor) watchConfig(ctx context.Context) error {
 	}
 	tick := time.NewTicker(accessTick)
 	defer tick.Stop()
-	var last string     // nothing, so that what was changed during the start is seen
-	var asked time.Time // since when a hangup waits for its look; zero is none
+	var last string // nothing, so that what was changed during the start is seen
+	var asked bool  // a hangup waits for its look, whether anything changed or not
+	var change settling
 	for {
-		var soon <-chan time.Time
-		if !asked.IsZero() {
-			soon = time.After(hangupSettle)
-		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-s.cfg.Hangup:
-			if asked.IsZero() {
-				asked = time.Now()
-			}
-		case <-soon:
+			asked = true
+			change.begin(time.Now())
+		case <-change.soon():
 		case <-tick.C:
 		}
-		now, newest := s.fingerprint()
-		switch age := time.Since(newest); {
-		case asked.IsZero() && (now == last || age < accessSettle):
+		began := time.Now()
+		now := s.fingerprint()
+		if now == last && !asked {
+			change.end()
 			continue
-		case !asked.IsZero() && age < hangupSettle && time.Since(asked) < hangupMost:
+		}
+		if !change.quiet(now, began, time.Now()) {
 			continue
 		}
 		next, err := s.cfg.Reload()
-		if then, _ := s.fingerprint(); then != now {
+		if then := s.fingerprint(); then != now {
 			continue
 		}
-		asked = time.Time{}
+		asked = false
+		change.end()
 		// Ready is said once the authority is; a reload before that is part of the start.
 		served := s.served.Load()
 		if served {
@@ -92,21 +85,17 @@ func (s *Supervisor) watchConfig(ctx context.Context) error {
 }
 
 // fingerprint tells whether a file of the configuration was changed.
-func (s *Supervisor) fingerprint() (print string, newest time.Time) {
-	print, newest = fingerprint(s.cfg.File, s.cfg.DropInDir, s.cfg.ProfileDir)
-	return fmt.Sprintf("%s%v", print, s.cfg.Misnamed()), newest
+func (s *Supervisor) fingerprint() string {
+	return fmt.Sprintf("%s%v", fingerprint(s.cfg.File, s.cfg.DropInDir, s.cfg.ProfileDir), s.cfg.Misnamed())
 }
 
 // fingerprint tells whether a file was changed, without reading one.
-func fingerprint(file string, dirs ...string) (print string, newest time.Time) {
+func fingerprint(file string, dirs ...string) string {
 	var b strings.Builder
 	add := func(path string, info fs.FileInfo, err error) {
 		if err != nil {
 			fmt.Fprintf(&b, "%q: %v\n", path, err)
 			return
-		}
-		if at := info.ModTime(); at.After(newest) {
-			newest = at
 		}
 		st, _ := info.Sys().(*syscall.Stat_t)
 		fmt.Fprintf(&b, "%q %d %d %o %d %d %v %v\n", path, st.Ino, st.Size, st.Mode, st.Uid, st.Nlink, st.Mtim, st.Ctim)
@@ -125,7 +114,7 @@ func fingerprint(file string, dirs ...string) (print string, newest time.Time) {
 			add(e.Name(), info, err)
 		}
 	}
-	return b.String(), newest
+	return b.String()
 }
 
 // reload takes what postern.yaml and the profiles say, or why they could not be read, as
@@ -139,7 +128,7 @@ func (s *Supervisor) reload(ctx context.Context, next Config, err error) bool {
 	switch {
 	case err != nil:
 	case s.hadFile && !next.FileFound:
-		err = errors.New(goneText(s.cfg.File))
+		err = fmt.Errorf("%q was there and is gone; restart posternd if it is to be without one", s.cfg.File)
 	default:
 		err = errors.Join(next.Check()...)
 	}

@@ -48,7 +48,7 @@ type Supervisor struct {
 	mu        sync.Mutex
 	facts     Facts
 	access    order.Access // as it was found last
-	accessWas bool         // the access policy was there once, while this posternd runs
+	accessWas bool         // the access policy was there once
 	live      settings     // what may change while posternd runs
 	config    api.ConfigState
 	pushed    uint64 // how often facts and access were pushed; the authority acknowledges by it
@@ -197,7 +197,15 @@ func open(cfg Config) (s *Supervisor, undo func(), err error) {
 		return nil, undo, err
 	}
 	s.access = readAccess(cfg.Access, time.Now())
-	s.accessWas = isThere(s.access)
+	if s.accessWas = isThere(s.access); s.accessWas {
+		err = s.file.keepSeen(cfg.Access)
+	} else {
+		s.accessWas, err = s.file.sawAccess(cfg.Access)
+		s.access = s.unlessGone(s.access)
+	}
+	if err != nil {
+		return nil, undo, err
+	}
 	if s.access.Error != "" {
 		cfg.Log.Error("the access policy cannot be read, and whom it governs is denied", keyError, s.access.Error)
 	}
