@@ -58,7 +58,11 @@ func (a *app) serverCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.show(r, func(t *table) { catalogueTable(t, r) })
+			if err := a.show(r, func(t *table) { catalogueTable(t, r) }); err != nil {
+				return err
+			}
+			a.warn(r.Unmatched)
+			return nil
 		}}
 	probe.Flags().StringVar(&project, "project", "", "the `project` whose credential the server is given")
 	probe.RegisterFlagCompletionFunc("project", ofFlag(a.completeProjects))
@@ -217,6 +221,9 @@ func (a *app) register(cmd *cobra.Command, action api.Action, p api.ServerParams
 		return err
 	}
 	a.warn(reg.Warnings)
+	if doc.Catalogue != nil {
+		a.warn(doc.Catalogue.Unmatched)
+	}
 	if reg.Credential == "required" && !a.opts.DryRun && !a.json {
 		fmt.Fprintf(a.err, "Its tools are not known before it is probed, with the credential of a project: postern server probe %s --project PROJECT\n", clean(p.Label))
 	}
@@ -252,6 +259,7 @@ func (a *app) showServer(cmd *cobra.Command, selector string) error {
 	default:
 		return err
 	}
+	defer a.warn(cat.Unmatched)
 	if !root {
 		return a.show(map[string]any{"catalogue": cat}, func(t *table) { catalogueTable(t, cat) })
 	}

@@ -415,6 +415,8 @@ type (
 		Probed   int64        `json:"probed"` // milliseconds since the epoch; 0: never
 		Error    string       `json:"error,omitempty"`
 		Tools    []ToolResult `json:"tools"`
+		// Unmatched is what the registration declares of tools and arguments that are not in the list.
+		Unmatched []string `json:"unmatched,omitempty"`
 	}
 	ToolResult struct {
 		Tool        string   `json:"tool"`           // a prompt is "prompt:NAME", a prefix of resources "resource:URI"

@@ -14,6 +14,7 @@ import (
 
 	"postern/bridge/wire"
 	"postern/ids"
+	"postern/policy/class"
 	"postern/refusal"
 	"postern/supervisor/api"
 	"postern/supervisor/gate"
@@ -575,7 +576,7 @@ func TestAProbePinsAndAFailureSaysWhy(t *testing.T) {
 	r := newRig(t)
 	c := r.as(root)
 	got := must[api.CatalogueResult](c, api.ServerProbe, api.Selected{Selector: "notes"})
-	if len(got.Tools) != 3 || got.Probed == 0 || got.Tools[0].Pin == "" || got.Tools[0].Title != "Read" || got.Tools[2].State != "quarantined" {
+	if len(got.Tools) != 3 || got.Unmatched != nil || got.Probed == 0 || got.Tools[0].Pin == "" || got.Tools[0].Title != "Read" || got.Tools[2].State != "quarantined" {
 		t.Fatalf("%+v", got)
 	}
 	must[api.ConnectionResult](c, api.ConnectionAdd, api.ConnectionParams{Project: "shop", Server: "notes"})
@@ -594,6 +595,26 @@ func TestAProbePinsAndAFailureSaysWhy(t *testing.T) {
 	shown = must[api.ConnectionResult](r.as(owner), api.ConnectionShow, api.ConnectionParams{Project: "shop", Server: "files"})
 	if shown.Readiness != "ready" {
 		t.Fatalf("%+v", shown)
+	}
+}
+
+func TestA7_AProbeTellsOfMarksThatMatchNoTool(t *testing.T) {
+	r := newRig(t)
+	r.on(func() {
+		next := facts()
+		next.Version = 2
+		rev := next.Servers[id[ids.Server](2)].Revisions[id[ids.Revision](2)]
+		rev.Tiers = map[string]class.Tier{"write_row": class.Destructive, "read_rows": class.Observe}
+		if err := r.g.SetRoot(next); err != nil {
+			t.Error(err)
+		}
+	})
+	want := []string{`the tier of "write_row": the server lists no such tool; did you mean write_rows?`}
+	if got := must[api.CatalogueResult](r.as(root), api.ServerProbe, api.Selected{Selector: "notes"}); !slices.Equal(got.Unmatched, want) {
+		t.Errorf("%q", got.Unmatched)
+	}
+	if got := must[api.CatalogueResult](r.as(root), api.ServerCatalogue, api.Selected{Selector: "notes"}); !slices.Equal(got.Unmatched, want) {
+		t.Errorf("%q", got.Unmatched)
 	}
 }
 

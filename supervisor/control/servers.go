@@ -124,6 +124,7 @@ func (a *actions) catalogue(srv registry.RootServer) api.CatalogueResult {
 		out.Tools = append(out.Tools, t)
 	}
 	shorten(out.Tools)
+	out.Unmatched = declaredForNothing(rev, cat)
 	return out
 }
 
