@@ -78,11 +78,20 @@ func (a *app) clientConfig(cmd *cobra.Command, s stanza, project string) error {
 		return err
 	}
 	if a.json {
-		return a.show(map[string]any{"for": s.client, "file": s.file, "text": text, "command": program, "args": args}, nil)
+		return a.show(clientConfigDocument{Args: args, Command: program, File: s.file, For: s.client, Text: text}, nil)
 	}
 	fmt.Fprintf(a.err, "For %s:\n", s.file)
 	_, err = fmt.Fprint(a.out, text)
 	return err
+}
+
+// clientConfigDocument is what a runtime's configuration needs.
+type clientConfigDocument struct {
+	Args    []string `json:"args"`
+	Command string   `json:"command"`
+	File    string   `json:"file"` // where the runtime reads it
+	For     string   `json:"for"`
+	Text    string   `json:"text"` // what goes into the file
 }
 
 // noteBind says beforehand that what is printed cannot work by itself. Where

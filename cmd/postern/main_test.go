@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -157,10 +158,26 @@ func (f *fake) asked() string {
 // the fake with the answers in FILE (an action, a space, one answer line without
 // its id), `asked FILE` compares what it was asked so far.
 func TestScripts(t *testing.T) {
+	recording, records := t.TempDir(), t.TempDir()
+	for _, dir := range []string{recording, filepath.Dir(recording)} {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(records, 0o777); err != nil { // one script runs the program as another user
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(recording, "postern"), []byte(recorder), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if flag.Lookup("test.run").Value.String() == "" { // else some of the scripts are not run
+		t.Cleanup(func() { checkRecords(t, records) })
+	}
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata",
 		Setup: func(e *testscript.Env) error {
-			e.Setenv("PATH", filepath.Dir(binary)+":"+e.Getenv("PATH"))
+			e.Setenv("PATH", recording+":"+filepath.Dir(binary)+":"+e.Getenv("PATH"))
+			e.Setenv("RECORDS", records)
 			e.Setenv("TZ", "UTC")
 			e.Setenv("PROGRAM", binary)
 			e.Setenv("HOME", e.WorkDir)

@@ -82,6 +82,20 @@ type profileMistake struct {
 	Want string `json:"want"`
 }
 
+type (
+	profileList struct {
+		Profiles []profileRow `json:"profiles"`
+	}
+	profileFile struct {
+		Name   string `json:"name"`
+		Source string `json:"source"` // the whole file
+	}
+	profileMistakes struct {
+		Mistakes []profileMistake `json:"mistakes"`
+		OK       bool             `json:"ok"` // there is none
+	}
+)
+
 func (a *app) profileCommand() *cobra.Command {
 	var dir string
 	var source bool
@@ -103,7 +117,7 @@ func (a *app) profileCommand() *cobra.Command {
 		for _, d := range all {
 			rows = append(rows, d.profileRow)
 		}
-		return a.show(map[string]any{"profiles": rows}, func(t *table) {
+		return a.show(profileList{rows}, func(t *table) {
 			t.row("PROFILE", "FROM", "PROCESSES", "WORKSPACE", "MEMORY", "PIDS", "CALLS")
 			for _, r := range rows {
 				t.row(r.Name, r.from(), r.processes(), r.Workspace, size(r.MemoryBytes), r.PidsMax, r.SystemCalls)
@@ -146,7 +160,7 @@ func (a *app) profileSource(d profileDocument, dir string) error {
 			return err
 		}
 	}
-	return a.show(map[string]string{"name": d.Name, "source": string(raw)}, func(t *table) {
+	return a.show(profileFile{d.Name, string(raw)}, func(t *table) {
 		for line := range strings.Lines(string(raw)) {
 			t.line("%s", strings.TrimSuffix(line, "\n"))
 		}
@@ -282,7 +296,7 @@ func (a *app) checkProfiles(files []string) error {
 			good = append(good, fmt.Sprintf("%s: profile %s, digest %s", filepath.Clean(file), p.Name, p.Digest))
 		}
 	}
-	err := a.show(map[string]any{"ok": len(found) == 0, "mistakes": found}, func(t *table) {
+	err := a.show(profileMistakes{found, len(found) == 0}, func(t *table) {
 		for _, m := range found {
 			t.line("%s", profiles.Mistake(m).Error())
 		}

@@ -30,6 +30,11 @@ type serverDocument struct {
 	ProbeRefusal *api.Refusal         `json:"probe_refusal,omitempty"`
 }
 
+// serverSeen is what of a server whoever is not root may see.
+type serverSeen struct {
+	Catalogue api.CatalogueResult `json:"catalogue"`
+}
+
 func (a *app) serverCommand() *cobra.Command {
 	add := a.registerCommand("add", "register a tool server and probe it (root)", api.ServerAdd)
 	update := a.registerCommand("update", "give a server a new revision and probe it (root)", api.ServerUpdate)
@@ -261,7 +266,7 @@ func (a *app) showServer(cmd *cobra.Command, selector string) error {
 	}
 	defer a.warn(cat.Unmatched)
 	if !root {
-		return a.show(map[string]any{"catalogue": cat}, func(t *table) { catalogueTable(t, cat) })
+		return a.show(serverSeen{cat}, func(t *table) { catalogueTable(t, cat) })
 	}
 	return a.show(doc, func(t *table) { serverTable(t, doc) })
 }

@@ -10,13 +10,16 @@ func (a *app) versionCommand() *cobra.Command {
 	return &cobra.Command{Use: "version", Short: "print the version", Args: exactly(), RunE: func(*cobra.Command, []string) error { return a.version() }}
 }
 
+// versionDocument is what this program was built from.
+type versionDocument struct {
+	Version  string `json:"version"`
+	Revision string `json:"revision,omitempty"` // the commit
+	Modified bool   `json:"modified,omitempty"` // the tree had changes beside it
+	Go       string `json:"go"`
+}
+
 func (a *app) version() error {
-	v := struct {
-		Version  string `json:"version"`
-		Revision string `json:"revision,omitempty"`
-		Modified bool   `json:"modified,omitempty"`
-		Go       string `json:"go"`
-	}{Version: "(devel)"}
+	v := versionDocument{Version: "(devel)"}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		v.Go = info.GoVersion
 		if info.Main.Version != "" {

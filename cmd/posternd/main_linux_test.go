@@ -16,6 +16,7 @@ import (
 
 	"postern/profiles"
 	"postern/refusal"
+	"postern/supervisor/api/documented"
 	"postern/supervisor/config"
 )
 
@@ -166,10 +167,23 @@ func configDir(t *testing.T, files map[string]string) (dir string, args []string
 	return dir, []string{"-check", "-json", "-config", dir + "/postern.yaml", "-root-dir", dir + "/root", "-state-dir", dir + "/state", "-run-dir", dir + "/run", "-authority-user", "64321:64321"}
 }
 
+// docs/json.md is read before a test goes to another directory.
+var jsonPage, jsonPageErr = os.ReadFile("../../docs/json.md")
+
 func checkedBy(t *testing.T, args []string) (checked, int) {
 	t.Helper()
 	var out, errs bytes.Buffer
 	status := run(t.Context(), nil, args, &out, &errs)
+	if jsonPageErr != nil {
+		t.Fatal(jsonPageErr)
+	}
+	page, err := documented.Parse(string(jsonPage))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := page.Check("posternd -check", out.Bytes()); err != nil {
+		t.Errorf("it is not as docs/json.md has it: %v", err)
+	}
 	var doc checked
 	if err := json.Unmarshal(out.Bytes(), &doc); err != nil || errs.Len() > 0 || strings.Count(out.String(), "\n") != 1 {
 		t.Fatalf("%v: not one document: %q%q", err, &out, &errs)

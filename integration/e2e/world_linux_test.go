@@ -217,6 +217,7 @@ func (w *world) minted(args ...string) (token, task, errb string, exit int) {
 	c.Stdout, c.Stderr, c.Dir, c.ExtraFiles, c.SysProcAttr = &out, &stderr, "/", []*os.File{wr}, rig.As(hostUID)
 	c.Env = []string{"PATH=/usr/bin"}
 	err = c.Run()
+	w.Printed(c.Args[1:], out.Bytes())
 	wr.Close()
 	var ee *exec.ExitError
 	if errors.As(err, &ee) {

@@ -65,6 +65,8 @@ type Rig struct {
 	cmd  *exec.Cmd
 	done chan error
 	Log  *Tail
+
+	documents documents
 }
 
 // Tail keeps the last bytes of what is written to it.
@@ -367,6 +369,7 @@ func (r *Rig) CLI(uid int, args ...string) (stdout, stderr string, exit int) {
 	c.Env = []string{"PATH=/usr/bin:/bin", "NO_COLOR=1"}
 	c.SysProcAttr = As(uid)
 	err := c.Run()
+	r.Printed(args, out.Bytes())
 	var ee *exec.ExitError
 	switch {
 	case err == nil:

@@ -20,6 +20,9 @@ func ForTest(t testing.TB, cfg Config) *Rig {
 		if left := r.Left(); len(left) > 0 {
 			t.Errorf("left behind: %s", strings.Join(left, ", "))
 		}
+		for _, wrong := range r.Undocumented() {
+			t.Error(wrong)
+		}
 		if t.Failed() {
 			t.Logf("log of posternd and the authority:\n%s", r.Log)
 		}

@@ -85,11 +85,11 @@ func shown(r rune) bool {
 	return r == ' ' || unicode.IsGraphic(r) && !unicode.IsSpace(r) && !unicode.Is(unicode.Mn, r)
 }
 
-// line is the exported form. The order of the members is part of it.
-type line struct {
-	Cursor      string   `json:"cursor"`
+// Exported is the form of a record in an export. The order of the members is part of it.
+type Exported struct {
+	Cursor      string   `json:"cursor"` // where the next export goes on
 	Call        string   `json:"call,omitzero"`
-	Time        string   `json:"time"`
+	Time        string   `json:"time"` // 2006-01-02T15:04:05.999999999Z
 	State       string   `json:"state"`
 	Account     string   `json:"account"`
 	Host        string   `json:"host"`
@@ -109,10 +109,10 @@ type line struct {
 	ArgsSize    int64    `json:"args_size"`
 	Ended       string   `json:"ended,omitzero"`
 	Size        int64    `json:"size"`
-	Micros      int64    `json:"micros"`
+	Micros      int64    `json:"micros"` // it took
 	Code        string   `json:"code,omitzero"`
-	Count       int64    `json:"count"`
-	Incarnation uint64   `json:"incarnation"`
+	Count       int64    `json:"count"`       // of denials that are one record
+	Incarnation uint64   `json:"incarnation"` // of the authority
 	Reason      string   `json:"reason,omitzero"`
 	Artifacts   []string `json:"artifacts,omitempty"`
 	NotKept     []string `json:"artifacts_not_kept,omitempty"`
@@ -125,7 +125,7 @@ type line struct {
 // is the place behind it, artifacts are what the call brought back; args are nil where
 // nobody asked for them.
 func Export(r *Record, cursor string, artifacts []store.Artifact, args *store.Arguments) (jsontext.Value, error) {
-	l := line{
+	l := Exported{
 		Cursor: cursor, Call: string(r.ID), Time: stamp(r.At), State: r.State.String(),
 		Account: string(r.Account), Host: Clean(r.Host, MaxTool), Project: string(r.Project), Task: string(r.Task),
 		Principal: Clean(r.Principal, MaxTool), Mode: Clean(r.Mode, MaxTool), Policy: Clean(r.Policy, 4*MaxTool), Continues: Continues(r.Policy), Session: string(r.Session),
