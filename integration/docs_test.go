@@ -346,9 +346,9 @@ func anchors(doc string) []string {
 	return out
 }
 
-// Every command line in a block is one that the program understands: the words lead
-// to a command, and that command has the flags.
-func TestCommandsInDocumentsParse(t *testing.T) {
+// postern builds the program.
+func postern(t *testing.T) string {
+	t.Helper()
 	sources(t) // makes the test cache know what is built below
 	bin := filepath.Join(t.TempDir(), "postern")
 	build := exec.Command("go", "build", "-o", bin, "./cmd/postern")
@@ -357,6 +357,13 @@ func TestCommandsInDocumentsParse(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", build, err, out)
 	}
+	return bin
+}
+
+// Every command line in a block is one that the program understands: the words lead
+// to a command, and that command has the flags.
+func TestCommandsInDocumentsParse(t *testing.T) {
+	bin := postern(t)
 	count := 0
 	for _, name := range pages(t) {
 		for _, b := range blocks(page(t, name)) {

@@ -1,0 +1,143 @@
+package integration
+
+import (
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// spans are what a document has in backquotes outside of blocks, each on one line.
+func spans(doc string) []string {
+	var out []string
+	for i, part := range strings.Split("\n"+doc, "\n```") {
+		if i%2 == 1 {
+			continue
+		}
+		for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(part, -1) {
+			out = append(out, strings.Join(strings.Fields(m[1]), " "))
+		}
+	}
+	return out
+}
+
+// groups are commands that hold others and are named as a whole.
+var groups = []string{"access", "artifact"}
+
+// others are flags of other people's programs.
+var others = map[string]string{"--headless": "chromium", "--no-sandbox": "chromium", "--no-zygote": "chromium", "--disable-gpu": "chromium", "-m": "python3"}
+
+// programFlags are those of every program: of postern from its help, of the others from
+// where they are declared.
+func programFlags(t *testing.T, bin string) (out []string) {
+	t.Helper()
+	help := func(words ...string) string {
+		raw, err := exec.Command(bin, append(words, "--help")...).Output()
+		if err != nil {
+			t.Fatalf("the help of %q: %v", words, err)
+		}
+		return string(raw)
+	}
+	texts := []string{help()}
+	for _, m := range regexp.MustCompile("(?m)^\\| `postern ([^`]+)` \\|").FindAllStringSubmatch(page(t, "docs/json.md"), -1) {
+		texts = append(texts, help(strings.Fields(m[1])...))
+	}
+	for _, text := range texts {
+		for _, m := range regexp.MustCompile(`(?m)^ +(?:(-[a-z]), )?(--[a-z][a-z-]*)`).FindAllStringSubmatch(text, -1) {
+			out = append(out, m[1], m[2])
+		}
+	}
+	for _, name := range []string{"cmd/posternd/main_linux.go", "cmd/postern-metrics/main.go", "integration/bench/main.go"} {
+		for _, m := range regexp.MustCompile(`flags?\.[A-Z][A-Za-z]*\((?:&[\w.]+, )?"([a-z-]+)",`).FindAllStringSubmatch(page(t, name), -1) {
+			out = append(out, "-"+m[1])
+		}
+	}
+	return append(out, "-steps") // of postern-jail, which reads no other
+}
+
+// What a page names in its sentences is there: flags, commands, units, and files that the
+// packages install or Postern makes.
+func TestWhatSentencesNameExists(t *testing.T) {
+	bin := postern(t)
+	flags := programFlags(t, bin)
+	if len(flags) < 100 {
+		t.Fatalf("the programs have the flags %q", flags)
+	}
+	var installed []string
+	for _, m := range regexp.MustCompile(`(?m)^\s+"(/[^"]+)":\s+"[-d]rw`).FindAllStringSubmatch(page(t, "integration/packages/packages_test.go"), -1) {
+		installed = append(installed, m[1])
+	}
+	if len(installed) < 20 {
+		t.Fatalf("the packages hold %q", installed)
+	}
+	var code strings.Builder
+	for _, s := range sources(t) {
+		if !s.test && !strings.HasPrefix(s.pkg, "integration") {
+			code.WriteString(page(t, s.path))
+		}
+	}
+	check := func(span string) string { return wrongIn(span, bin, flags, installed, code.String()) }
+	seen := 0
+	for _, name := range pages(t) {
+		if name == "CHANGELOG.md" { // which names what is gone
+			continue
+		}
+		for _, span := range spans(page(t, name)) {
+			seen++
+			if wrong := check(span); wrong != "" {
+				t.Errorf("%s: `%s`: %s", name, span, wrong)
+			}
+		}
+	}
+	if seen < 1000 {
+		t.Errorf("%d names were found", seen)
+	}
+	for _, bad := range []string{"--nosuch", "--json --colour", "-chekc", "postern conection list", "postern ps --colour", "postern-nosuch.service", "/usr/libexec/postern/nosuch", "/usr/share/postern/nosuch.py",
+		"/usr/lib/systemd/system/postern-nosuch.service", "/etc/postern/nosuch.yaml", "/run/postern/nosuch.sock", "/var/lib/postern-nosuch"} {
+		if check(bad) == "" {
+			t.Errorf("`%s` passes", bad)
+		}
+	}
+}
+
+// placeholder is a part of a name that stands for another.
+var placeholder = regexp.MustCompile(`[<>*…]|^[A-Z-]+$`)
+
+// wrongIn says what of a name in backquotes is not there.
+func wrongIn(span, bin string, flags, installed []string, code string) string {
+	words := strings.Fields(span)
+	switch first, _, _ := strings.Cut(strings.TrimPrefix(span, "sudo "), " "); {
+	case strings.HasPrefix(span, "-") && regexp.MustCompile(`^--?[a-z]`).MatchString(span):
+		for _, w := range words {
+			flag, _, _ := strings.Cut(w, "=")
+			if strings.HasPrefix(flag, "-") && flag != "-" && !slices.Contains(flags, flag) && others[flag] == "" {
+				return "no program has the flag " + flag
+			}
+		}
+	case first == "postern" && len(words) > 1 && !placeholder.MatchString(words[1]):
+		words := strings.Fields(strings.TrimPrefix(span, "sudo "))[1:]
+		if slices.Contains(groups, strings.Join(words, " ")) {
+			return "" // a page may speak of all of its commands
+		}
+		if err := understood(bin, words); err != nil {
+			return err.Error()
+		}
+	case regexp.MustCompile(`^postern[a-z-]*\.(service|socket|timer|path|slice)$`).MatchString(span):
+		if !slices.ContainsFunc(installed, func(p string) bool { return filepath.Base(p) == span }) {
+			return "the packages have no such unit"
+		}
+	case strings.HasPrefix(first, "/usr/") && strings.Contains(first, "postern"):
+		if !slices.ContainsFunc(installed, func(p string) bool { return p == first || strings.HasPrefix(p, strings.TrimSuffix(first, "/")+"/") }) {
+			return "the packages do not install it"
+		}
+	case regexp.MustCompile(`^/(etc|run|run/lock|var/lib)/postern`).MatchString(first):
+		for part := range strings.SplitSeq(strings.Trim(first, "/"), "/") {
+			if !placeholder.MatchString(part) && !regexp.MustCompile(`["/]`+regexp.QuoteMeta(part)+`["/]`).MatchString(code) {
+				return "Postern makes and reads nothing called " + part
+			}
+		}
+	}
+	return ""
+}
