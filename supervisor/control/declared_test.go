@@ -20,10 +20,10 @@ func TestA7_AMarkOfAMisspeltToolIsTold(t *testing.T) {
 		want []string
 	}{
 		"good names": {registry.RootRevision{Classes: map[string]class.Set{"write_file": classes}, Tiers: map[string]class.Tier{"log_in": class.Destructive}, Secret: []string{"/user/pass-Key", "path", "passkey"}}, nil},
-		"misspelt": {registry.RootRevision{Classes: map[string]class.Set{"wriet_file": classes}, Tiers: map[string]class.Tier{"log_out": class.Destructive, "everything": class.Observe}, Secret: []string{"/user/pas_key", "colour"}}, []string{
+		"misspelt": {registry.RootRevision{Classes: map[string]class.Set{"wriet_file": classes}, Tiers: map[string]class.Tier{"log_im": class.Destructive, "everything": class.Observe}, Secret: []string{"/user/pas_key", "colour"}}, []string{
 			`the classes of "wriet_file": the server lists no such tool; did you mean write_file?`,
 			`the tier of "everything": the server lists no such tool`,
-			`the tier of "log_out": the server lists no such tool; did you mean log_in?`,
+			`the tier of "log_im": the server lists no such tool; did you mean log_in?`,
 			`the secret field "/user/pas_key": no tool of the server lists an argument of this name; did you mean pass_key?`,
 			`the secret field "colour": no tool of the server lists an argument of this name`}},
 		"nothing declared": {registry.RootRevision{}, nil},
