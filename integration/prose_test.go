@@ -1,12 +1,20 @@
 package integration
 
 import (
+	"go/ast"
+	"go/token"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"postern/policy/access"
+	"postern/policy/class"
+	"postern/profiles"
+	"postern/supervisor/api"
+	"postern/supervisor/config"
 )
 
 // spans are what a document has in backquotes outside of blocks, each on one line.
@@ -27,7 +35,8 @@ func spans(doc string) []string {
 var groups = []string{"access", "artifact"}
 
 // others are flags of other people's programs.
-var others = map[string]string{"--headless": "chromium", "--no-sandbox": "chromium", "--no-zygote": "chromium", "--disable-gpu": "chromium", "-m": "python3"}
+var others = map[string]string{"--headless": "chromium", "--no-sandbox": "chromium", "--no-zygote": "chromium", "--disable-gpu": "chromium", "-m": "python3",
+	"--system": "useradd", "--no-create-home": "useradd", "--shell": "useradd"}
 
 // programFlags are those of every program: of postern from its help, of the others from
 // where they are declared.
@@ -57,7 +66,7 @@ func programFlags(t *testing.T, bin string) (out []string) {
 	return append(out, "-steps") // of postern-jail, which reads no other
 }
 
-// What a page names in its sentences is there: flags, commands, units, and files that the
+// What a page names in its sentences, and a program in its own, is there: flags, commands, units, and files that the
 // packages install or Postern makes.
 func TestWhatSentencesNameExists(t *testing.T) {
 	bin := postern(t)
@@ -79,6 +88,27 @@ func TestWhatSentencesNameExists(t *testing.T) {
 		}
 	}
 	check := func(span string) string { return wrongIn(span, bin, flags, installed, code.String()) }
+	said := 0
+	for _, s := range sources(t) {
+		if s.test || strings.HasPrefix(s.pkg, "integration") {
+			continue
+		}
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			l, ok := n.(*ast.BasicLit)
+			if !ok || l.Kind != token.STRING {
+				return true
+			}
+			for _, m := range regexp.MustCompile(`(?:^["`+"`"+`]| |\()(--[a-z][a-z-]+)`).FindAllStringSubmatch(l.Value, -1) {
+				if said++; !slices.Contains(flags, m[1]) && others[m[1]] == "" {
+					t.Errorf("%s: no program has the flag %s", s.at(n), m[1])
+				}
+			}
+			return true
+		})
+	}
+	if said < 100 {
+		t.Errorf("%d flags were found in sentences of programs", said)
+	}
 	seen := 0
 	for _, name := range pages(t) {
 		if name == "CHANGELOG.md" { // which names what is gone
@@ -140,4 +170,68 @@ func wrongIn(span, bin string, flags, installed []string, code string) string {
 		}
 	}
 	return ""
+}
+
+// dottedNames are the names with points in them that pages and sentences may have: keys of
+// the three files, classes of tools, and actions of the sockets.
+func dottedNames() map[string]bool {
+	known := map[string]bool{}
+	for _, k := range config.Keys() {
+		known[k.Path] = true
+	}
+	for _, k := range profiles.Keys() {
+		known[k.Path] = true
+	}
+	for section, keys := range access.Keys() {
+		for _, key := range keys {
+			path := strings.Trim(section+"."+key, ".")
+			for known[path] = true; strings.Contains(path, "."); known[path] = true { // by their ends too, as access.users
+				_, path, _ = strings.Cut(path, ".")
+			}
+		}
+	}
+	for _, c := range class.All().Strings() {
+		known[c] = true
+	}
+	for _, a := range api.Actions() {
+		known[string(a)] = true
+	}
+	return known
+}
+
+// A key that a page or a program's sentence names is one, and so is an action and a class.
+func TestDottedNamesExist(t *testing.T) {
+	known := dottedNames()
+	dotted := regexp.MustCompile(`^[a-z_]+(\[\])?(\.[a-z_]+(\[\])?)+$`)
+	file := regexp.MustCompile(`\.(yaml|yml|d|json|db|sock|log|conf|service|go|mod|lock)$`)
+	seen := 0
+	for _, name := range pages(t) {
+		for _, span := range spans(page(t, name)) {
+			if !dotted.MatchString(span) || file.MatchString(span) {
+				continue
+			}
+			if seen++; !known[span] {
+				t.Errorf("%s: nothing is called `%s`", name, span)
+			}
+		}
+	}
+	said := 0
+	for _, s := range sources(t) {
+		if s.test || strings.HasPrefix(s.pkg, "integration") {
+			continue
+		}
+		for _, m := range regexp.MustCompile(`postern\.yaml ([a-z_]+\.[a-z_]+)`).FindAllStringSubmatch(page(t, s.path), -1) {
+			if said++; !known[m[1]] {
+				t.Errorf("%s: postern.yaml has no key %s", s.path, m[1])
+			}
+		}
+	}
+	if seen < 150 || said < 4 {
+		t.Errorf("%d names of pages and %d of programs were found", seen, said)
+	}
+	for _, bad := range []string{"activity.mib", "limits.memry", "access.user", "filesystem.reed", "account.frob"} {
+		if known[bad] {
+			t.Errorf("%s passes", bad)
+		}
+	}
 }

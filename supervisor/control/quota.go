@@ -90,8 +90,8 @@ func (a *actions) wholeQuota(used gate.Usage, kept artifact.Usage, activity, fre
 		{What: "bridges", Used: int64(n.Bridges), Most: workers.MaxSets, Unit: inCount, SetBy: ours},
 		{What: "jails", Used: int64(n.Bridges + n.Servers), Most: int64(root.UIDs), Unit: inCount, SetBy: "postern.yaml uid_range.count"},
 		{What: "paired people", Used: int64(len(a.reg.AllPaired())), Most: registry.MaxPaired, Unit: inCount, SetBy: ours},
-		{What: "records", Used: activity, Most: root.KeepBytes, Unit: inBytes, SetBy: "postern.yaml activity.mib"},
-		{What: "artifacts", Used: kept.Total, Most: root.Artifacts.Bytes, Unit: inBytes, SetBy: "postern.yaml artifacts.mib"},
+		{What: "records", Used: activity, Most: root.KeepBytes, Unit: inBytes, SetBy: "postern.yaml activity.keep_mib"},
+		{What: "artifacts", Used: kept.Total, Most: root.Artifacts.Bytes, Unit: inBytes, SetBy: "postern.yaml artifacts.keep_mib"},
 		{What: "artifacts that wait to be written", Used: kept.Waiting, Most: artifact.MaxWaiting, Unit: inBytes, SetBy: ours},
 		{What: "store and artifacts", Used: activity + kept.Total, Most: activity + kept.Total + free, Unit: inBytes, SetBy: ofDisk},
 	}
