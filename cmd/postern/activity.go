@@ -240,7 +240,7 @@ func (a *app) activityExportCommand() *cobra.Command {
 		if out != "" {
 			f, err := os.OpenFile(out, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
 			if errors.Is(err, os.ErrExist) {
-				return fmt.Errorf("--out: %q is there already; name a file that is not", out)
+				return fileErrorf(refusal.AlreadyExists, "--out: %q is there already; name a file that is not", out)
 			}
 			if err != nil {
 				return err

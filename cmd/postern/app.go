@@ -322,7 +322,8 @@ func (a *app) report(cmd *cobra.Command, err error) int {
 		return a.fail(cmd, api.Refuse(refusal.CallCancelled, "Interrupted."), refusal.ExitFailed)
 	}
 	fmt.Fprintf(a.err, "%s: %s\n", cmd.CommandPath(), clean(err.Error()))
-	return a.fail(cmd, api.Refuse(refusal.Internal, "%v", err), refusal.ExitFailed)
+	code := codeOf(err)
+	return a.fail(cmd, api.Refuse(code, "%v", err), refusal.Of(code).Exit)
 }
 
 // fail tells the reader of standard output, who may be a program, and returns

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"postern/refusal"
 	"postern/supervisor/api"
 	"postern/supervisor/client"
 )
@@ -100,7 +101,7 @@ func (a *app) completeArtifacts(cmd *cobra.Command, args []string, _ string) ([]
 // of that name is whole. No link is followed: the new name replaces what stood there.
 func (a *app) fetchInto(ctx context.Context, artifact, path string, force bool) (err error) {
 	if _, err := os.Lstat(path); err == nil && !force {
-		return fmt.Errorf("%q is there already; name a file that is not, or say --force", path)
+		return fileErrorf(refusal.AlreadyExists, "%q is there already; name a file that is not, or say --force", path)
 	}
 	f, err := os.OpenFile(filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".part"), os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {

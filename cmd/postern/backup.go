@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"postern/refusal"
 	"postern/supervisor/api"
 	"postern/supervisor/client"
 )
@@ -44,9 +45,9 @@ func (a *app) backupCommand() *cobra.Command {
 func (a *app) backup(ctx context.Context, dir string) (m api.BackupManifest, err error) {
 	switch err := os.Mkdir(dir, 0o700); {
 	case errors.Is(err, fs.ErrExist):
-		return m, fmt.Errorf("%q is there already; each backup is a new directory", dir)
+		return m, fileErrorf(refusal.AlreadyExists, "%q is there already; each backup is a new directory", dir)
 	case errors.Is(err, fs.ErrNotExist):
-		return m, fmt.Errorf("%q cannot be made: make the directory above it first", dir)
+		return m, fileErrorf(refusal.NotFound, "%q cannot be made: make the directory above it first", dir)
 	case err != nil:
 		return m, err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"postern/refusal"
 	"postern/supervisor/api"
 )
 
@@ -40,7 +41,7 @@ func (a *app) readSecret(path string) (api.Secret, error) {
 func secretFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if errors.Is(err, unix.ELOOP) {
-		return nil, fmt.Errorf("%q is a symbolic link, which is not followed; name the file itself", path)
+		return nil, fileErrorf(refusal.BadRequest, "%q is a symbolic link, which is not followed; name the file itself", path)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("secret file %q: %w", path, cause(err))
@@ -49,13 +50,13 @@ func secretFile(path string) (*os.File, error) {
 	if err = unix.Fstat(int(f.Fd()), &st); err == nil {
 		switch {
 		case st.Mode&unix.S_IFMT != unix.S_IFREG:
-			err = fmt.Errorf("%q is not a regular file", path)
+			err = fileErrorf(refusal.BadRequest, "%q is not a regular file", path)
 		case st.Uid != 0:
-			err = fmt.Errorf("%q belongs to uid %d; a secret's file is root's", path, st.Uid)
+			err = fileErrorf(refusal.PermissionsWrong, "%q belongs to uid %d; a secret's file is root's", path, st.Uid)
 		case st.Mode&0o077 != 0:
-			err = fmt.Errorf("%q has mode %04o: others may have read it; 0600 is accepted", path, st.Mode&0o7777)
+			err = fileErrorf(refusal.PermissionsWrong, "%q has mode %04o: others may have read it; 0600 is accepted", path, st.Mode&0o7777)
 		case st.Nlink != 1:
-			err = fmt.Errorf("%q has %d names, one is accepted", path, st.Nlink)
+			err = fileErrorf(refusal.PermissionsWrong, "%q has %d names, one is accepted", path, st.Nlink)
 		}
 	}
 	if err != nil {
