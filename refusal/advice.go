@@ -25,8 +25,8 @@ var advice = map[Code]string{
 		"no handshake.",
 	UnknownMethod: "Kept for surfaces that refuse a method by the table. Over MCP, a method that is not offered is answered " +
 		"with JSON-RPC's own error -32601. See which are in [runtime-authors.md](runtime-authors.md).",
-	NotPermitted: "You may read and narrow what your account has part in; granting, accepting, enabling, members, servers " +
-		"and projects need root. Ask whoever operates the host.",
+	NotPermitted: "The detail says who may. You may read and narrow what your account has part in; granting, accepting, enabling, " +
+		"members, servers and projects are root's alone, and no part in a project is enough. Ask whoever operates the host.",
 	PeerGone: "The process that opened the connection ended before it was served; whoever holds the socket now is not " +
 		"it. Connect from the process that will stay.",
 	PeerRefused: "The kernel cannot name your user here (an unmapped user of a container, or uid 65534), or a host tried " +

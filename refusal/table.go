@@ -112,7 +112,7 @@ var rows = []Row{
 	{NotInitialized, 400, ExitRefused, InvalidRequest, "The session is not initialized yet."},
 	{UnknownMethod, 404, ExitRefused, InvalidRequest, "This method is not offered here."},
 
-	{NotPermitted, 403, ExitNotAllowed, ServerError, "You may not do this; it needs root, or a part in the project that your user does not have."},
+	{NotPermitted, 403, ExitNotAllowed, ServerError, "You may not do this."},
 	{PeerGone, 403, ExitNotAllowed, ServerError, "The process that connected is gone."},
 	{PeerRefused, 403, ExitNotAllowed, ServerError, "This user may not connect here."},
 	{AccountUnknown, 403, ExitNotAllowed, ServerError, "No account belongs to this user."},

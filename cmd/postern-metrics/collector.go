@@ -143,7 +143,7 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 func hint(err error) error {
 	var r *api.Refusal
 	if errors.As(err, &r) && r.Code == refusal.NotPermitted {
-		return fmt.Errorf("%w Counts are shown to root and to metrics_uid of postern.yaml, and this runs as %d", err, os.Geteuid())
+		return fmt.Errorf("%w This runs as uid %d", err, os.Geteuid())
 	}
 	return err
 }

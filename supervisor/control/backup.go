@@ -20,7 +20,7 @@ func (a *actions) backup(ctx context.Context, c *Call) (any, error) {
 		return nil, err
 	}
 	if !c.Who.Root {
-		return nil, refusal.NotPermitted
+		return nil, rootOnly()
 	}
 	if !a.backingUp.TryLock() {
 		return nil, api.Refuse(refusal.Busy, "Another backup is being made.")

@@ -147,10 +147,20 @@ func stateOf(s gate.Stand) string {
 	return api.StateAdmitted
 }
 
+// Who may do what is refused, in words: an owner who is refused what only root gives must
+// not look for a part in the project that would be enough.
+func rootOnly() error {
+	return api.Refuse(refusal.NotPermitted, "Only root may; no part in a project is enough.")
+}
+
+func ownerOnly() error {
+	return api.Refuse(refusal.NotPermitted, "The project's owner may, and root.")
+}
+
 // widen runs a widening change on the loop for root.
 func (a *actions) widen(ctx context.Context, c *Call, change func() (registry.Change, ids.Project, error)) error {
 	if !c.Who.Root {
-		return refusal.NotPermitted
+		return rootOnly()
 	}
 	return a.do(ctx, func() error {
 		ch, project, err := change()
@@ -342,7 +352,7 @@ func (a *actions) mayReadOf(w Who) func(ids.Project) bool {
 // mayNarrow: owners and root.
 func (a *actions) mayNarrow(w Who, p ids.Project) error {
 	if a.role(w, p) != registry.Owner {
-		return refusal.NotPermitted
+		return ownerOnly()
 	}
 	return nil
 }

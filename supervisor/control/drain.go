@@ -26,7 +26,7 @@ func (a *actions) drain(ctx context.Context, c *Call) (any, error) {
 	case err != nil:
 		return nil, err
 	case !c.Who.Root:
-		return nil, refusal.NotPermitted
+		return nil, rootOnly()
 	case p.Now && p.Cancel || p.TimeoutMs != 0 && (p.Now || p.Cancel):
 		return nil, api.Refuse(refusal.BadRequest, "A drain has a time, or none (now), or is taken back (cancel).")
 	case p.TimeoutMs < 0 || p.TimeoutMs > workers.MaxDrain.Milliseconds():

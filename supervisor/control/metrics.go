@@ -18,7 +18,7 @@ func (a *actions) metrics(ctx context.Context, c *Call) (any, error) {
 	out := api.MetricsResult{Version: a.Version, Started: a.started.UnixMilli(), Incarnation: a.Store.Incarnation(), Ended: map[string]uint64{}, Refused: map[string]uint64{}}
 	err := a.do(ctx, func() error {
 		if uid := a.reg.Root().MetricsUID; !c.Who.Root && (uid == 0 || c.Who.UID != uid) {
-			return refusal.NotPermitted
+			return api.Refuse(refusal.NotPermitted, "Counts are shown to root and to metrics_uid of postern.yaml.")
 		}
 		n, sums, totals := a.Workers.Count(), a.Gate.Counts(), a.Workers.Totals()
 		out.State, out.Sessions, out.Bridges, out.OpenCalls, out.Servers = a.state(), n.Sessions, n.Bridges, a.Gate.OpenCalls(), a.Workers.States()

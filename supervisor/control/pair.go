@@ -51,7 +51,7 @@ func (a *actions) accessPair(ctx context.Context, c *Call) (any, error) {
 	}
 	switch err := access.CheckChannel(p.Channel); {
 	case !c.Who.Root:
-		return nil, refusal.NotPermitted
+		return nil, rootOnly()
 	case err != nil:
 		return nil, api.Refuse(refusal.BadRequest, "%v.", err)
 	case p.Channel == access.Channel:
@@ -185,7 +185,7 @@ func (a *actions) accessUnpair(ctx context.Context, c *Call) (any, error) {
 		return nil, err
 	}
 	if !c.Who.Root {
-		return nil, refusal.NotPermitted
+		return nil, rootOnly()
 	}
 	who, err := person(p.Principal)
 	if err != nil {
@@ -203,7 +203,7 @@ func (a *actions) accessPaired(ctx context.Context, c *Call) (any, error) {
 		return nil, err
 	}
 	if !c.Who.Root {
-		return nil, refusal.NotPermitted
+		return nil, rootOnly()
 	}
 	out := api.PairedResult{Paired: []api.PairedRow{}, Usable: map[string]int{}}
 	err := a.do(ctx, func() error {

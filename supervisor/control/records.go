@@ -78,7 +78,7 @@ func (a *actions) sameReader(w Who, reader string) error {
 	case policy.AccountUnknown, policy.AccountDeleted: // a uid of a deleted account is nobody's
 		return refusal.AccountUnknown
 	}
-	return refusal.NotPermitted
+	return api.Refuse(refusal.NotPermitted, "The cursor was made for somebody else.")
 }
 
 // place is where an answer begins: at the cursor that was given, or where a follow

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"maps"
@@ -176,6 +177,11 @@ func TestControl1_WhoMayWhat(t *testing.T) {
 			detail, code := c.ask(row.action, row.params, dry)
 			if code != row.want[i] {
 				t.Errorf("%s %+v by %s: %q %s, want %q", row.action, row.params, role.name, string(code), detail, string(row.want[i]))
+			}
+			// What root alone may is not refused as if a part in the project were enough, and
+			// what an owner may is not refused as if it were root's alone.
+			if onlyRoot := bytes.Contains(detail, []byte("Only root may")); code == no && i > 0 && row.want[0] == ok && row.action != api.Metrics && onlyRoot != (row.want[1] == no) || code == no && len(detail) == 0 {
+				t.Errorf("%s %+v by %s is refused in the words %q", row.action, row.params, role.name, detail)
 			}
 			c.c.Close()
 		}

@@ -23,7 +23,7 @@ func (a *actions) serverProbe(ctx context.Context, c *Call) (any, error) {
 		return nil, err
 	}
 	if !c.Who.Root {
-		return nil, refusal.NotPermitted
+		return nil, rootOnly()
 	}
 	var srv registry.RootServer
 	var rev *registry.RootRevision
@@ -138,7 +138,7 @@ func (a *actions) serverCatalogue(ctx context.Context, c *Call) (any, error) {
 	var out api.CatalogueResult
 	err = a.do(ctx, func() error {
 		if !c.Who.Root && len(a.projectsOf(a.account(c.Who).ID)) == 0 {
-			return refusal.NotPermitted
+			return api.Refuse(refusal.NotPermitted, "What servers offer is shown to root, and to whoever has a part in a project.")
 		}
 		srv, err := a.pickServer(p.Selector)
 		if err == nil {

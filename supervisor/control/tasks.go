@@ -331,7 +331,7 @@ func (a *actions) taskRevoke(ctx context.Context, c *Call) (any, error) {
 		}
 		h, _ := a.reg.Root().HostOf(c.Who.UID)
 		if a.role(c.Who, t.Project) != registry.Owner && (h.ID == "" || h.ID != t.Host) && t.Account != a.account(c.Who).ID {
-			return registry.Change{}, nil, refusal.NotPermitted
+			return registry.Change{}, nil, api.Refuse(refusal.NotPermitted, "The project's owner may, the account that the task acts for, the host that made it, and root.")
 		}
 		person = t.Host == registry.LocalHost
 		ch, err := a.reg.EndTask(t.ID, "revoked", a.Now())

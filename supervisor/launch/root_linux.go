@@ -136,7 +136,7 @@ func (s *Supervisor) answer(c *net.UnixConn, r api.Response) bool {
 func (s *Supervisor) handle(ctx context.Context, p *peer.Peer, req api.Request, event func(any) bool) (any, *api.Refusal) {
 	switch {
 	case p.UID != 0:
-		return nil, api.Refuse(refusal.NotPermitted, "This socket is uid 0's; you are uid %d.", p.UID)
+		return nil, api.Refuse(refusal.NotPermitted, "Only root may; no part in a project is enough. You are uid %d.", p.UID)
 	case !p.Alive():
 		return nil, api.Refuse(refusal.PeerGone, "")
 	case api.ServedBy(req.Action) != api.RootSocket:
