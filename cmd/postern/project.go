@@ -154,8 +154,12 @@ func (a *app) projectSetCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := a.doneCut(r, r.Cut, "project %s: person bind %s, execution profile %s, record arguments %s, open names %s", r.Label, onOff(r.PersonBind), r.ExecutionProfile, onOff(r.RecordArguments), nameList(r.OpenNames)); err != nil || !names || a.opts.DryRun {
+		if err := a.doneCut(r, r.Cut, "project %s: person bind %s, execution profile %s, record arguments %s, open names %s", r.Label, onOff(r.PersonBind), r.ExecutionProfile, onOff(r.RecordArguments), nameList(r.OpenNames)); err != nil {
 			return err
+		}
+		a.warn(r.Warnings)
+		if !names || a.opts.DryRun {
+			return nil
 		}
 		fmt.Fprintln(a.err, "Servers of the project that ran with other names were ended; the next call starts them with these.")
 		return nil

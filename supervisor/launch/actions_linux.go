@@ -177,7 +177,7 @@ func (s *Supervisor) bindWorkspace(f Facts, p *Project, owner order.Account, dry
 		return nil, refused
 	}
 	if gids := groupsOf(uid, gid); slices.Max(gids) == 0 {
-		return refuse(fmt.Errorf("it and its owner have no group but root's"))
+		return refuse(fmt.Errorf("its group is root's, and so is that of uid %d, its owner; a jail never runs with root's group: give the directory another one (chgrp)", uid))
 	}
 	var err error
 	if p.Directory, _, err = identify(int(dir.Fd()), false); err != nil {
@@ -193,7 +193,7 @@ func (s *Supervisor) bindWorkspace(f Facts, p *Project, owner order.Account, dry
 		return refuse(err)
 	}
 	p.OwnerUID = uid
-	warnings := foreign(dir, uid, groupsOf(uid, gid))
+	warnings := append(closedTo(resolved, uid), foreign(dir, uid, groupsOf(uid, gid))...)
 	if dry {
 		return warnings, nil
 	}
@@ -213,10 +213,13 @@ func (s *Supervisor) projectSet(r request) (any, *api.Refusal) {
 		g, made, refused = f.setProject(p)
 		return g, refused
 	})
-	if refused == nil && !r.DryRun {
+	if refused != nil {
+		return nil, refused
+	}
+	if !r.DryRun {
 		s.endOutdated(made)
 	}
-	return api.ProjectSetResult{ProjectResult: projectResult(made, nil), Cut: cut}, refused
+	return api.ProjectSetResult{ProjectResult: projectResult(made, closedTo(made.Workspace, made.OwnerUID)), Cut: cut}, nil
 }
 
 // endOutdated ends what runs with other names open than the project has now. The

@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"path"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -214,25 +213,9 @@ func (s *Supervisor) readerOf(room *roomOf, dir *os.File) (uid uint32, gids []ui
 
 // openAs opens a regular file of one name beneath a directory, as another user. The
 // kernel looks at every directory on the way and at the file with that user's rights and
-// no capability of root's. Only the thread of this goroutine is that user's, and only
-// meanwhile; one that cannot be root's again is never used for anything else.
+// no capability of root's.
 func openAs(uid uint32, gids []uint32, dir *os.File, at string) (f *os.File, why string, err error) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread()
-		var own []int
-		if own, err = unix.Getgroups(); err == nil {
-			if err = readAs(int(uid), ints(gids)); err == nil {
-				f, why = openRegular(int(dir.Fd()), at)
-			}
-			err = errors.Join(err, readAs(os.Geteuid(), append([]int{os.Getegid()}, own...)), unix.Setgroups(own))
-		}
-		if err == nil {
-			runtime.UnlockOSThread()
-		}
-	}()
-	<-done
+	err = asUser(uid, gids, func() { f, why = openRegular(int(dir.Fd()), at) })
 	if err != nil && f != nil {
 		f.Close()
 		f = nil
