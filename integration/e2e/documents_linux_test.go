@@ -71,6 +71,7 @@ func TestEveryDocumentIsPrintedAsThePageHasIt(t *testing.T) {
 
 	// Changing.
 	root("account", "add", "carol", "--uid", "61003")
+	root("account", "suspend", "carol", "--dry-run")
 	root("account", "suspend", "carol")
 	root("account", "activate", "carol")
 	root("project", "member", "add", "a", "carol")
@@ -85,21 +86,31 @@ func TestEveryDocumentIsPrintedAsThePageHasIt(t *testing.T) {
 		}
 	}
 	root("project", "add", "c", "--workspace", filepath.Join(w.Dir, "one"), "--owner", "alice")
+	root("project", "set", "c", "--record-arguments", "on", "--dry-run")
 	root("project", "set", "c", "--record-arguments", "on")
+	root("project", "move", "c", filepath.Join(w.Dir, "two"), "--dry-run")
 	root("project", "move", "c", filepath.Join(w.Dir, "two"))
 	files := []string{"--profile", "static", "--package", filepath.Join(built.fixtures, "count")}
+	root(slices.Concat([]string{"server", "add", "more", "--dry-run"}, files, []string{"--", "/package/count"})...)
 	root(slices.Concat([]string{"server", "add", "more"}, files, []string{"--", "/package/count"})...)
+	root(slices.Concat([]string{"server", "update", "more", "--dry-run"}, files, []string{"--", "/package/count", "x"})...)
 	root("connection", "add", "c", "more")
+	root("connection", "grant", "c", "more", "echo", "read", "--dry-run")
 	root("connection", "grant", "c", "more", "echo", "read")
 	root(slices.Concat([]string{"server", "update", "more"}, files, []string{"--", "/package/count", "/workspace/calls.log"})...)
+	root("connection", "accept", "c", "more", "--dry-run")
 	root("connection", "accept", "c", "more")
+	root("connection", "revoke", "c", "more", "read", "--dry-run")
 	root("connection", "revoke", "c", "more", "read")
+	root("connection", "disable", "c", "more", "--dry-run")
 	root("connection", "disable", "c", "more")
 	root("connection", "enable", "c", "more")
+	root("server", "delete", "more", "--dry-run")
 	root("server", "delete", "more")
 	w.needing("secret", "API_TOKEN", "--credential-env", "API_TOKEN")
 	w.secret(theSecret, "credential", "add", "mine", "--project", "a", "--server", "secret")
 	w.secret(nextSecret, "credential", "rotate", "mine")
+	root("credential", "revoke", "mine", "--dry-run")
 	root("credential", "revoke", "mine")
 	w.fresh(task)
 	do(aliceUID, "task", "revoke", task)
@@ -116,9 +127,11 @@ func TestEveryDocumentIsPrintedAsThePageHasIt(t *testing.T) {
 	}
 	do(hostUID, "access", "redeem", who, made.Code)
 	root("access", "show")
+	root("access", "unpair", who, "--dry-run")
 	root("access", "unpair", who)
 	root("readonly", "on")
 	root("readonly", "off")
+	root("project", "delete", "c", "--dry-run")
 	root("project", "delete", "c")
 	root("drain", "--now")
 

@@ -72,7 +72,9 @@ func TestAccounts_AUidBelongsToOneAtMost(t *testing.T) {
 	}
 }
 
-func TestRegistrations_AreRefusedByName(t *testing.T) {
+// C157: an entry with nothing to run, or whose name differs from another's in case alone, is
+// refused with a message, and not left out.
+func TestRegistrations_C157_AreRefusedByName(t *testing.T) {
 	all, err := profiles.Builtin()
 	if err != nil {
 		t.Fatal(err)
@@ -91,6 +93,8 @@ func TestRegistrations_AreRefusedByName(t *testing.T) {
 		"a relative command":       {func(p *api.ServerParams) { p.Command[0] = "node" }, refusal.RegistrationWrong},
 		"dots in the command":      {func(p *api.ServerParams) { p.Command[0] = "/usr/bin/../bin/node" }, refusal.RegistrationWrong},
 		"no command":               {func(p *api.ServerParams) { p.Command = nil }, refusal.RegistrationWrong},
+		"an empty command":         {func(p *api.ServerParams) { p.Command = []string{""} }, refusal.RegistrationWrong},
+		"a label in capitals":      {func(p *api.ServerParams) { p.Label = "FS" }, refusal.BadRequest},
 		"a program not shown":      {func(p *api.ServerParams) { p.Command[0] = "/usr/bin/python3" }, refusal.RegistrationWrong},
 		"a program of the project": {func(p *api.ServerParams) { p.Command[0] = "/workspace/x" }, refusal.RegistrationWrong},
 		"the bridge's program":     {func(p *api.ServerParams) { p.Command[0] = "/program" }, refusal.RegistrationWrong},
@@ -106,7 +110,7 @@ func TestRegistrations_AreRefusedByName(t *testing.T) {
 	} {
 		p := good()
 		c.change(&p)
-		if _, refused := checkServer(p, all); refused == nil || refused.Code != c.want {
+		if _, refused := checkServer(p, all); refused == nil || refused.Code != c.want || refused.Detail == "" {
 			t.Errorf("%s: %v", name, refused)
 		}
 	}

@@ -180,9 +180,9 @@ func at(doc map[string]any, path string) (map[string]any, string) {
 	return doc, names[len(names)-1]
 }
 
-// Every key, as it should be and in each way in which its shape can be wrong: an editor
-// and the decoder say the same.
-func TestEveryKeyOfAProfile(t *testing.T) {
+// C156: every key, as it should be and in each way in which its shape can be wrong: an
+// editor and the decoder say the same.
+func TestC156_EveryKeyOfAProfile(t *testing.T) {
 	c := schemaOf(t, "profile.schema.json")
 	check := func(what string, right bool, change func(doc map[string]any)) {
 		t.Helper()
@@ -363,9 +363,9 @@ channels:
     access: {users: {acc_019c8a54-5400-7000-8000-000000000001: {role: owner}}}
 `
 
-// Every key of the access policy, as it should be and in each way in which its shape can
-// be wrong.
-func TestEveryKeyOfTheAccessPolicy(t *testing.T) {
+// C156: every key of the access policy, as it should be and in each way in which its shape
+// can be wrong.
+func TestC156_EveryKeyOfTheAccessPolicy(t *testing.T) {
 	c := schemaOf(t, "access.schema.json")
 	decoded := func(doc string) error {
 		_, mistakes := access.Parse([]byte(doc))
