@@ -249,11 +249,11 @@ func TestWhatIsPrintedIsDocumentedAndStays(t *testing.T) {
 		"With `--json` a command prints one document and nothing else: the result of its action, or\n" +
 		"`{\"refusal\":{\"code\",\"sentence\",\"detail\",\"help\"}}` and an exit status of [operators.md](operators.md#exit-statuses). Follows and exports print\n" +
 		"one document a line. Members may be added; those that are here are neither renamed nor removed. Whoever reads them\n" +
-		"passes over members that it does not know. Times are milliseconds since 1970.\n\n" +
+		"passes over members that it does not know. Times are milliseconds since 1970; in an export they are text. posternd's flag is\n`-json`.\n\n" +
 		"A kind is written as in Go: `[]X` is a list of X, `map[string]X` an object whose names are data, `*X` is X or null, `[]byte`\n" +
 		"text in base64, `jsontext.Value` any value. What begins with a capital letter is a document of this page.\n\n" +
 		"## Commands\n\nBeside its document each command may print the refusal.\n\n| command | prints |\n|---|---|\n" + commands +
-		"\n## Actions\n\nWhat the sockets answer, each with what its command prints or makes its document of.\n\n| action | result |\n|---|---|\n")
+		"\n## Actions\n\nWhat the sockets answer. A command prints the answer as it is, or a document that it makes of one or several.\n\n| action | result |\n|---|---|\n")
 	actions := regexp.MustCompile(`= "([a-z.]+)" +// .* → ([A-Za-z]+)`).FindAllStringSubmatch(string(source), -1)
 	if len(actions) != len(Actions()) {
 		t.Fatalf("%d actions were found", len(actions))
