@@ -66,6 +66,18 @@ func programFlags(t *testing.T, bin string) (out []string) {
 	return append(out, "-steps") // of postern-jail, which reads no other
 }
 
+// programs is the source of everything that is shipped.
+func programs(t *testing.T) string {
+	t.Helper()
+	var code strings.Builder
+	for _, s := range sources(t) {
+		if !s.test && !strings.HasPrefix(s.pkg, "integration") {
+			code.WriteString(page(t, s.path))
+		}
+	}
+	return code.String()
+}
+
 // What a page names in its sentences, and a program in its own, is there: flags, commands, units, and files that the
 // packages install or Postern makes.
 func TestWhatSentencesNameExists(t *testing.T) {
@@ -81,13 +93,8 @@ func TestWhatSentencesNameExists(t *testing.T) {
 	if len(installed) < 20 {
 		t.Fatalf("the packages hold %q", installed)
 	}
-	var code strings.Builder
-	for _, s := range sources(t) {
-		if !s.test && !strings.HasPrefix(s.pkg, "integration") {
-			code.WriteString(page(t, s.path))
-		}
-	}
-	check := func(span string) string { return wrongIn(span, bin, flags, installed, code.String()) }
+	code := programs(t)
+	check := func(span string) string { return wrongIn(span, bin, flags, installed, code) }
 	said := 0
 	for _, s := range sources(t) {
 		if s.test || strings.HasPrefix(s.pkg, "integration") {
@@ -233,5 +240,46 @@ func TestDottedNamesExist(t *testing.T) {
 		if known[bad] {
 			t.Errorf("%s passes", bad)
 		}
+	}
+}
+
+// named are words with an underscore that are other people's.
+var named = map[string]string{"mount_setattr": "a system call", "pidfd_send_signal": "a system call", "pivot_root": "a system call", "exit_group": "a system call", "node_modules": "npm's directory"}
+
+// A word with an underscore is a code, a key, a member of a document or of the log, a
+// metric, a preset or a tool's name, and stands in the programs as a text: what was
+// renamed there is found here.
+func TestWordsWithUnderscoresExist(t *testing.T) {
+	code := programs(t)
+	for _, raw := range []string{"profiles/builtin/python.yaml", "packaging/examples/files/files.py"} {
+		code += page(t, raw)
+	}
+	word := regexp.MustCompile(`^[a-z]+(_[a-z0-9]+)+$`)
+	known := map[string]bool{}
+	for _, at := range regexp.MustCompile(`[a-z]+(_[a-z0-9]+)+`).FindAllStringIndex(code, -1) {
+		if at[0] > 0 && strings.ContainsRune("\"`.", rune(code[at[0]-1])) && strings.ContainsRune("\"`,:", rune(code[at[1]])) {
+			known[code[at[0]:at[1]]] = true
+		}
+	}
+	stands := func(span string) bool { return named[span] != "" || known[span] }
+	seen := 0
+	for _, name := range pages(t) {
+		if name == "CHANGELOG.md" {
+			continue
+		}
+		for _, span := range spans(page(t, name)) {
+			if !word.MatchString(span) {
+				continue
+			}
+			if seen++; !stands(span) {
+				t.Errorf("%s: nothing is called `%s`", name, span)
+			}
+		}
+	}
+	if seen < 400 {
+		t.Errorf("%d words were found", seen)
+	}
+	if stands("server_revision_chnaged") || stands("keep_dayz") {
+		t.Error("a word that nothing is called by passes")
 	}
 }
