@@ -251,20 +251,21 @@ func describeArguments(p *api.CheckParams, raw jsontext.Value, here string) erro
 			paths = []string{one}
 		}
 		for _, path := range paths {
-			begin := here
-			if arg.Pattern {
-				var readable bool
-				if path, readable = literal(path); !readable {
-					p.Unjudged = true
-				}
-				if begin = base; path == "" {
+			if !arg.Pattern {
+				full, plain := from(here, path)
+				p.Paths, p.Unjudged, base = append(p.Paths, full), p.Unjudged || !plain, full
+				continue
+			}
+			starts, readable := begins(path)
+			p.Unjudged = p.Unjudged || !readable
+			for _, start := range starts {
+				if start == "" {
 					continue // beneath where it begins, whatever it matches
 				}
-			}
-			full, plain := from(begin, path)
-			p.Paths, p.Unjudged = append(p.Paths, full), p.Unjudged || !plain
-			if !arg.Pattern {
-				base = full
+				full, plain := from(base, start)
+				if p.Unjudged = p.Unjudged || !plain; !slices.Contains(p.Paths, full) {
+					p.Paths = append(p.Paths, full)
+				}
 			}
 		}
 	}
@@ -275,34 +276,6 @@ func describeArguments(p *api.CheckParams, raw jsontext.Value, here string) erro
 		p.Paths, p.Unjudged = nil, true
 	}
 	return nil
-}
-
-// literal is the part of a pattern before its first wildcard, which is where whatever it
-// matches lies beneath. It tells false where a pattern can lead elsewhere: by "..", or by
-// alternatives that hold a path.
-func literal(pattern string) (string, bool) {
-	var kept []string
-	wild := false
-	for part := range strings.SplitSeq(pattern, "/") {
-		if part == ".." {
-			return "", false
-		}
-		wild = wild || strings.ContainsAny(part, `*?[]{}!()\`)
-		if !wild {
-			kept = append(kept, part)
-		}
-	}
-	if first := strings.IndexAny(pattern, "{("); first >= 0 && strings.ContainsAny(pattern[first:], "})") {
-		last := strings.LastIndexAny(pattern, "})")
-		if group := pattern[first:max(first, last)]; strings.ContainsAny(group, "/~") || strings.Contains(group, "..") {
-			return "", false
-		}
-	}
-	out := strings.Join(kept, "/")
-	if out == "" && strings.HasPrefix(pattern, "/") {
-		out = "/"
-	}
-	return out, true
 }
 
 // from puts a relative path beneath the directory it begins at. It tells false for

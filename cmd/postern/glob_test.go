@@ -2,6 +2,7 @@ package main
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -28,9 +29,42 @@ func TestC13_PatternsAreJudgedByWhereTheyBegin(t *testing.T) {
 		{"read_many_files", `{"include":["a/b.go","/etc/**"]}`, []string{"/w/a/b.go", "/etc"}},
 		{"Glob", `{"pattern":"../*"}`, nil},
 		{"Glob", `{"pattern":"*/../../etc/*"}`, nil},
-		{"Glob", `{"pattern":"{/etc,src}/*"}`, nil},
+		{"Glob", `{"pattern":"{/etc,src}/*"}`, []string{"/etc", "/w/src"}},
 		{"Glob", `{"pattern":"{..,src}/*"}`, nil},
 		{"Glob", `{"pattern":"~/*"}`, nil},
+
+		// What braces, escapes and classes of one character spell is a name to a matcher.
+		{"Glob", `{"pattern":"{src,lib}/*.{ts,js}"}`, []string{"/w/src", "/w/lib"}},
+		{"Glob", `{"pattern":"{.github,.gitlab}/*"}`, []string{"/w/.github", "/w/.gitlab"}},
+		{"Glob", `{"pattern":"app/(auth)/[id]/page.tsx"}`, []string{"/w/app/(auth)"}},
+		{"Glob", `{"pattern":"app/(a)/(b)/*"}`, []string{"/w/app/(a)/(b)"}},
+		{"Glob", `{"pattern":"@(a|b)/+(c)/*"}`, []string{"/w"}},
+		{"Glob", `{"pattern":".*/.?*/[!.]*"}`, []string{"/w"}},
+		{"Glob", `{"pattern":"{,x}/etc/*"}`, []string{"/etc", "/w/x/etc"}},
+		{"Glob", `{"pattern":"{,/}etc/*"}`, []string{"/w/etc", "/etc"}},
+		{"Glob", `{"pattern":"{a,{b,/etc}}/*"}`, []string{"/w/a", "/w/b", "/etc"}},
+		{"Glob", `{"pattern":"{link,x}/*"}`, []string{"/w/link", "/w/x"}},
+		{"Glob", `{"pattern":"[l]in[\\k]/*"}`, []string{"/w/link"}},
+		{"Glob", `{"pattern":"\\link/*"}`, []string{"/w/link"}},
+		{"Glob", `{"pattern":".{.,x}/*"}`, nil},
+		{"Glob", `{"pattern":"{.,a}{.,b}/*"}`, nil},
+		{"Glob", `{"pattern":"src/*/.{x,.}/../*"}`, nil},
+		{"Glob", `{"pattern":"[.]./*"}`, nil},
+		{"Glob", `{"pattern":"[.][\\.]/*"}`, nil},
+		{"Glob", `{"pattern":"\\.\\./*"}`, nil},
+		{"Glob", `{"pattern":"{\\.\\.,x}/*"}`, nil},
+		{"Glob", `{"pattern":"@(.)./*"}`, nil},
+		{"Glob", `{"pattern":"@(../x|y)/*"}`, nil},
+		{"Glob", `{"pattern":"[~]/*"}`, nil},
+		{"Glob", `{"pattern":"${a,b}/*"}`, nil},
+		{"Glob", `{"pattern":"{a}/*"}`, nil},
+		{"Glob", `{"pattern":"{a,b/*"}`, nil},
+		{"Glob", `{"pattern":"a,b}/*"}`, nil},
+		{"Glob", `{"pattern":"a\\/*"}`, nil},
+		{"Glob", `{"pattern":"` + strings.Repeat("{a,b}", 8) + `/*","path":"/w"}`, nil}, // with its path one too many
+		{"Glob", `{"pattern":"` + strings.Repeat("{a,b}", 600) + `"}`, nil},
+		{"Glob", `{"pattern":"` + strings.Repeat("{", 2000) + `a,b` + strings.Repeat("}", 2000) + `"}`, nil},
+		{"Glob", `{"pattern":"` + strings.Repeat("a", maxPattern+1) + `"}`, nil},
 		{"Glob", `{"pattern":7}`, nil},
 		{"read_many_files", `{"paths":["a","../b"]}`, nil},
 	} {

@@ -205,3 +205,32 @@ func TestA3_AHookWithMorePathsThanAQuestionHoldsHarmsNobody(t *testing.T) {
 		t.Error("another project's session has no tools")
 	}
 }
+
+// A pattern is read as the runtime's matcher reads it: what its braces, escapes and
+// classes spell leads out of the workspace as if it were written plainly.
+func TestC13_APatternThatSpellsAWayOutIsRefused(t *testing.T) {
+	w := newWorld(t)
+	_, task := w.token(w.a, runtimeUID)
+	ws := w.a.workspace
+	if err := os.Symlink("/etc", filepath.Join(ws, "away")); err != nil {
+		t.Fatal(err)
+	}
+	for pattern, want := range map[string]int{
+		"{src,lib}/**/*.{ts,js}":  0,
+		ws + "/{src,lib}/*":       0,
+		".{git,env}*":             0,
+		".{.,x}/*":                2,
+		"{.,a}{.,b}/*":            2,
+		"[.]./*":                  2,
+		`\.\./*`:                  2,
+		"{,x}/etc/*":              2,
+		"{src,away}/*":            2,
+		"[a]way/*":                2,
+		`a\way/*`:                 2,
+		ws + "/{src,away}/passwd": 2,
+	} {
+		if status, said := w.hook(runtimeUID, task, ws, "Glob", map[string]any{"pattern": pattern}); status != want || want == 2 && !strings.Contains(said, "path_outside") {
+			t.Errorf("%s: status %d, %q; want %d", pattern, status, said, want)
+		}
+	}
+}
