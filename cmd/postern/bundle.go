@@ -95,14 +95,14 @@ type (
 	}
 	bundleMissing struct {
 		Name string `json:"name"`
-		Why  string `json:"why"`
+		Why  string `json:"why"` // it could not be asked
 	}
 	bundleResult struct {
-		File    string          `json:"file"`
+		File    string          `json:"file"` // where it is
 		Format  int             `json:"format"`
 		Taken   int64           `json:"taken"` // milliseconds since the epoch
 		Bytes   int             `json:"bytes"`
-		SHA256  string          `json:"sha256"`
+		SHA256  string          `json:"sha256"` // of the whole file
 		Files   []bundleFile    `json:"files"`
 		Missing []bundleMissing `json:"missing"`
 	}

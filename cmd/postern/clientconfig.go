@@ -87,11 +87,11 @@ func (a *app) clientConfig(cmd *cobra.Command, s stanza, project string) error {
 
 // clientConfigDocument is what a runtime's configuration needs.
 type clientConfigDocument struct {
-	Args    []string `json:"args"`
-	Command string   `json:"command"`
-	File    string   `json:"file"` // where the runtime reads it
-	For     string   `json:"for"`
-	Text    string   `json:"text"` // what goes into the file
+	Args    []string `json:"args"`    // of command
+	Command string   `json:"command"` // this program, by its path
+	File    string   `json:"file"`    // where the runtime reads it
+	For     string   `json:"for"`     // claude, codex, gemini, cursor or vscode
+	Text    string   `json:"text"`    // what goes into the file
 }
 
 // noteBind says beforehand that what is printed cannot work by itself. Where

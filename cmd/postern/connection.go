@@ -121,7 +121,7 @@ func (a *app) connectionCommand() *cobra.Command {
 // acceptedDocument is an accepted connection with what differed in its registration.
 type acceptedDocument struct {
 	api.ConnectionResult
-	Registration *api.ServerDiffResult `json:"registration,omitempty"`
+	Registration *api.ServerDiffResult `json:"registration,omitempty"` // how it differed from what was accepted before; for root alone
 }
 
 // acceptConnection shows what differs before it accepts, and accepts no other

@@ -28,15 +28,15 @@ const (
 // layer is one thing that this host can or cannot enforce.
 type layer struct {
 	Layer   string `json:"layer"`
-	State   string `json:"state"`
-	Found   string `json:"found"`
-	Meaning string `json:"meaning"`
+	State   string `json:"state"`          // ok, degraded (Postern works, with less than it could have) or missing
+	Found   string `json:"found"`          // what there is
+	Meaning string `json:"meaning"`        // what it is for
 	Cure    string `json:"cure,omitempty"` // set unless the state is ok
 }
 
 type doctorDocument struct {
-	State  string  `json:"state"` // the worst of the layers
-	Layers []layer `json:"layers"`
+	State  string  `json:"state"`  // the worst of the layers
+	Layers []layer `json:"layers"` // what the host can and cannot enforce
 }
 
 func (a *app) doctorCommand() *cobra.Command {

@@ -21,14 +21,14 @@ const profilesDir = "/etc/postern/profiles.d"
 // profileRow is one profile in a list.
 type profileRow struct {
 	Name        string `json:"name"`
-	Builtin     bool   `json:"builtin"`
-	Registrable bool   `json:"registrable"`
-	Fork        bool   `json:"fork"`
-	Workspace   string `json:"workspace"` // none, read-only, writable
+	Builtin     bool   `json:"builtin"`     // it comes with Postern
+	Registrable bool   `json:"registrable"` // a server may be registered with it
+	Fork        bool   `json:"fork"`        // more than one process
+	Workspace   string `json:"workspace"`   // none, read-only, writable
 	MemoryBytes int64  `json:"memory_bytes"`
 	PidsMax     int    `json:"pids_max"`
-	SystemCalls int    `json:"system_calls"`
-	Digest      string `json:"digest"`
+	SystemCalls int    `json:"system_calls"` // how many are allowed
+	Digest      string `json:"digest"`       // of its content: part of every revision that names it
 }
 
 // profileDocument is one profile in full. Durations are text, as in a file.
@@ -40,15 +40,15 @@ type profileDocument struct {
 	Loopback     bool              `json:"loopback"`
 	Binds        []profileBind     `json:"binds"`
 	Links        map[string]string `json:"links"`
-	Env          map[string]string `json:"env"`
-	LandlockABI  int               `json:"landlock_abi"`
-	CPUPercent   int               `json:"cpu_percent"`
+	Env          map[string]string `json:"env"`          // the whole environment
+	LandlockABI  int               `json:"landlock_abi"` // the least version
+	CPUPercent   int               `json:"cpu_percent"`  // of one processor
 	Nofile       int               `json:"nofile"`
 	FsizeBytes   int64             `json:"fsize_bytes"`
 	TmpBytes     int64             `json:"tmp_bytes"`
 	TmpInodes    int               `json:"tmp_inodes"`
 	ShmBytes     int64             `json:"shm_bytes"`
-	Idle         string            `json:"idle"`
+	Idle         string            `json:"idle"` // as 10m0s, like the two below
 	StopGrace    string            `json:"stop_grace"`
 	StartTimeout string            `json:"start_timeout"`
 	Groups       []profileGroup    `json:"groups"`
@@ -57,7 +57,7 @@ type profileDocument struct {
 
 type profileBind struct {
 	Source   string `json:"source"`
-	Target   string `json:"target"`
+	Target   string `json:"target"` // where in the jail
 	Optional bool   `json:"optional"`
 	Exec     bool   `json:"exec"`
 }
@@ -71,15 +71,15 @@ type profileGroup struct {
 type profileRule struct {
 	Call   string   `json:"call"`
 	Reason string   `json:"reason"`
-	When   []string `json:"when"`
+	When   []string `json:"when"` // conditions that must all hold
 }
 
 // profileMistake is one thing wrong with a file.
 type profileMistake struct {
 	File string `json:"file"`
-	Line int    `json:"line,omitzero"`
+	Line int    `json:"line,omitzero"` // from 1; absent where no line is to blame
 	Key  string `json:"key,omitempty"`
-	Want string `json:"want"`
+	Want string `json:"want"` // what is wrong, or was expected
 }
 
 type (

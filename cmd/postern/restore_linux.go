@@ -44,7 +44,7 @@ type restoring struct {
 
 // restored is what the command prints.
 type restored struct {
-	Taken    int64    `json:"taken"`
+	Taken    int64    `json:"taken"`  // when the backup was
 	Facts    string   `json:"facts"`  // restored, or kept
 	Former   string   `json:"former"` // where the former store is
 	Warnings []string `json:"warnings,omitempty"`

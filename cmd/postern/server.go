@@ -26,8 +26,8 @@ var (
 type serverDocument struct {
 	api.ServerResult
 	*api.Cut
-	Catalogue    *api.CatalogueResult `json:"catalogue,omitempty"`
-	ProbeRefusal *api.Refusal         `json:"probe_refusal,omitempty"`
+	Catalogue    *api.CatalogueResult `json:"catalogue,omitempty"`     // what its probe found
+	ProbeRefusal *api.Refusal         `json:"probe_refusal,omitempty"` // of a probe that was refused; the registration holds
 }
 
 // serverSeen is what of a server whoever is not root may see.

@@ -14,7 +14,7 @@ import (
 // statusShown is what status prints as JSON: everybody's part, and root's.
 type statusShown struct {
 	api.StatusResult
-	Metrics *api.MetricsResult `json:"metrics,omitempty"`
+	Metrics *api.MetricsResult `json:"metrics,omitempty"` // for root alone
 }
 
 func (a *app) statusCommand() *cobra.Command {

@@ -26,15 +26,15 @@ const (
 // topRow is a row of ps with what two of them tell together.
 type topRow struct {
 	api.PsRow
-	CPUPercent     float64 `json:"cpu_percent"` // of one processor
-	CallsPerSecond float64 `json:"calls_per_second"`
+	CPUPercent     float64 `json:"cpu_percent"`      // of one processor
+	CallsPerSecond float64 `json:"calls_per_second"` // over the interval
 }
 
 // topFrame is what one look shows.
 type topFrame struct {
 	Time     int64    `json:"time"`        // milliseconds since the epoch
 	Interval int64    `json:"interval_ms"` // over which the rates are; 0 in a first frame, where they are since each start
-	Sort     string   `json:"sort"`
+	Sort     string   `json:"sort"`        // the column that decides the order
 	Rows     []topRow `json:"rows"`
 }
 

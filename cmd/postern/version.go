@@ -15,7 +15,7 @@ type versionDocument struct {
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"` // the commit
 	Modified bool   `json:"modified,omitempty"` // the tree had changes beside it
-	Go       string `json:"go"`
+	Go       string `json:"go"`                 // the toolchain
 }
 
 func (a *app) version() error {

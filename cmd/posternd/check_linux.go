@@ -15,10 +15,10 @@ import (
 
 // checked is what -check tells a program.
 type checked struct {
-	File     string           `json:"file"`
-	Found    bool             `json:"found"`
-	Mistakes []config.Mistake `json:"mistakes"`
-	Settings []config.Said    `json:"settings"`
+	File     string           `json:"file"`     // postern.yaml
+	Found    bool             `json:"found"`    // it is there
+	Mistakes []config.Mistake `json:"mistakes"` // of every file; with one nothing is started
+	Settings []config.Said    `json:"settings"` // what is set, and where
 }
 
 // check tells every mistake that can be told without starting anything, and, where there

@@ -58,7 +58,7 @@ type Said struct {
 	Key     string `json:"key"`
 	File    string `json:"file"`
 	Line    int    `json:"line"`
-	Restart bool   `json:"needs_restart"`
+	Restart bool   `json:"needs_restart"` // a running posternd does not take it
 }
 
 // Mistake is one thing wrong with a file.
