@@ -37,11 +37,14 @@ var activity4 string
 //go:embed schema/activity_5.sql
 var activity5 string
 
+//go:embed schema/activity_6.sql
+var activity6 string
+
 // The schemas of each file, oldest first: the n-th leads from version n-1 to n.
 // What has landed is never edited; a change is one more entry.
 var (
 	policySchemas   = []string{policy1, policy2, policy3, policy4}
-	activitySchemas = []string{activity1, activity2, activity3, activity4, activity5}
+	activitySchemas = []string{activity1, activity2, activity3, activity4, activity5, activity6}
 )
 
 // Schemas tells which schema each file has: an open store has the newest.

@@ -471,6 +471,25 @@ func TestStore5_LandedSchemasAreNeverEdited(t *testing.T) {
 				t.Errorf("schema %d of %s differs from what landed (%v)", i+1, name, err)
 			}
 		}
+		// One that lies there and is in no list was never made.
+		if files, err := filepath.Glob("schema/" + name + "_*.sql"); err != nil || len(files) != len(schemas) {
+			t.Errorf("%d schemas of %s are used, of %v", len(schemas), name, files)
+		}
+	}
+}
+
+// The artifacts of one call were looked for among those of all others: the index of the
+// newest schema lay there and was made by nobody.
+func TestTheArtifactsOfACallAreFoundByAnIndex(t *testing.T) {
+	s := open(t, stateDir(t))
+	for where, index := range map[string]string{"call = 'x'": "artifacts_by_call", "project = 'x'": "artifacts_project"} {
+		plan := ""
+		if err := each(s.activity.writer, `EXPLAIN QUERY PLAN SELECT id FROM artifacts WHERE n < 9 AND `+where+` ORDER BY n DESC LIMIT 3`, func(r *sqlite3.Stmt) { plan += r.ColumnText(3) }); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(plan, index) {
+			t.Errorf("%s: %s", where, plan)
+		}
 	}
 }
 
