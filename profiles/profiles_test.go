@@ -104,7 +104,7 @@ func TestProfiles2_EveryMistakeWithFileLineAndKey(t *testing.T) {
 	for _, want := range []string{
 		"small.yaml:2: frok: is not a key here",
 		"small.yaml:1: fork: is missing",
-		`small.yaml:11: limits.pids: want a number of at least 0, not "lots"`,
+		`small.yaml:11: limits.pids: want a number from 1 to 32768, not "lots"`,
 		`small.yaml:12: idle: want a duration like 30s, not "soon"`,
 	} {
 		if !strings.Contains(err.Error(), want) {

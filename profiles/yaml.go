@@ -200,7 +200,16 @@ func (d *decoder) unsigned64(to *uint64) take {
 func (d *decoder) integer(to *int) take {
 	return take{Number, func(n ast.Node, key string) {
 		var v uint64
-		d.unsigned64(&v).node(n, key)
+		bounds, known := Bounds()[key]
+		if !known {
+			bounds = [2]int64{0, math.MaxInt32}
+		}
+		before := len(d.mistakes)
+		if d.unsigned64(&v).node(n, key); len(d.mistakes) > before {
+			d.mistakes = d.mistakes[:before]
+			d.bad(line(n), key, "want a number from %d to %d, not %q", bounds[0], bounds[1], source(n))
+			return
+		}
 		if v > math.MaxInt32 {
 			d.bad(line(n), key, "want at most %d", math.MaxInt32)
 			return

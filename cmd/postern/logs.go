@@ -64,7 +64,7 @@ func (a *app) logsCommand() *cobra.Command {
 		}
 		r, err := ask[api.LogsResult](cmd.Context(), a, api.Logs, p, client.Options{})
 		if err != nil {
-			return err
+			return a.serverForProject(cmd.Context(), p, err)
 		}
 		if a.json {
 			return a.show(r, nil)
@@ -75,6 +75,39 @@ func (a *app) logsCommand() *cobra.Command {
 		return a.printLogs(r.Rows, func(api.LogRow) bool { return true })
 	}
 	return cmd
+}
+
+// meantProjects bounds the projects that are looked through for a server of a name.
+const meantProjects = 50
+
+// serverForProject adds to the refusal of a project that is not there which command was
+// meant, where its name is that of a connection: servers come to mind first, and logs
+// are a project's.
+func (a *app) serverForProject(ctx context.Context, p api.LogsParams, err error) error {
+	var r *api.Refusal
+	if !errors.As(err, &r) || r.Code != refusal.ProjectUnknown || p.Server != "" {
+		return err
+	}
+	all, failed := a.allProjects(ctx, "")
+	if failed != nil {
+		return err
+	}
+	var meant []string
+	for _, x := range all.Projects[:min(len(all.Projects), meantProjects)] {
+		shown, failed := ask[api.ProjectShowResult](ctx, a, api.ProjectShow, api.Selected{Selector: x.Project}, client.Options{})
+		if failed != nil {
+			continue
+		}
+		for _, c := range shown.Connections {
+			if c.Label == p.Project {
+				meant = append(meant, fmt.Sprintf("postern logs %s %s", x.Label, c.Label))
+			}
+		}
+	}
+	if len(meant) == 0 {
+		return err
+	}
+	return api.Refuse(refusal.ProjectUnknown, "%q is a server of a project, and logs wants the project first; did you mean %s?", p.Project, strings.Join(meant, ", or "))
 }
 
 // followLogs looks again and again; each look is authorized anew. What was forgotten
@@ -93,7 +126,7 @@ func (a *app) followLogs(ctx context.Context, p api.LogsParams) error {
 		case errors.As(err, &refused) && a.json && len(told) > 0: // one document a line was promised
 			return &shown{status: refusal.Of(refused.Code).Exit, text: refused.Error()}
 		case err != nil:
-			return err
+			return a.serverForProject(ctx, p, err)
 		}
 		for i, row := range r.Rows {
 			if _, known := heard[row.Instance]; known && p.Lines > 0 {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -43,7 +44,7 @@ func (a *app) projectCommand() *cobra.Command {
 		return a.show(r, func(t *table) {
 			t.row("LABEL", "PROJECT", "OWNER", "PERSON BIND", "PROFILE", "WORKSPACE")
 			for _, p := range r.Projects {
-				t.row(p.Label, p.Project, p.Owner, onOff(p.PersonBind), p.ExecutionProfile, p.Workspace)
+				t.row(p.Label, p.Project, cmp.Or(p.OwnerName, p.Owner), onOff(p.PersonBind), p.ExecutionProfile, p.Workspace)
 			}
 		})
 	}}
@@ -205,7 +206,7 @@ func (a *app) doneProject(r api.ProjectResult, format string, args ...any) error
 func projectTable(t *table, r api.ProjectShowResult) {
 	t.row("label", r.Label)
 	t.row("project", r.Project)
-	t.row("owner", r.Owner)
+	t.row("owner", strings.TrimSpace(r.OwnerName+" "+r.Owner))
 	t.row("workspace", r.Workspace)
 	t.row("person bind", onOff(r.PersonBind))
 	t.row("execution profile", r.ExecutionProfile)

@@ -171,6 +171,7 @@ type (
 		Project          string   `json:"project"`
 		Label            string   `json:"label"`
 		Owner            string   `json:"owner"`
+		OwnerName        string   `json:"owner_name,omitempty"`
 		Workspace        string   `json:"workspace"`
 		PersonBind       bool     `json:"person_bind"`
 		ExecutionProfile string   `json:"execution_profile"`

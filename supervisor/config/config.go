@@ -249,6 +249,10 @@ func (d *decoder) host(n ast.Node, at string) {
 
 func (d *decoder) list(n ast.Node, key string, most uint32, take func(ast.Node, string)) {
 	s, ok := n.(*ast.SequenceNode)
+	if _, mapping := n.(*ast.MappingNode); mapping {
+		d.bad(n, key, "want a list, of which each entry begins with a hyphen (- id: …), and not a mapping")
+		return
+	}
 	if !ok || uint64(len(s.Values)) > uint64(most) {
 		d.bad(n, key, "want a list of at most %d", most)
 		return

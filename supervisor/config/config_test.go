@@ -86,7 +86,7 @@ sessions: {requests: 65, line_kib: 3, line_wait_seconds: 0, depth: 513, queue_ki
 		"postern.yaml:17: sessions.queue_kib: want a number from 64 to 20480", "postern.yaml:17: sessions.lines: is not a key here")
 	for raw, want := range map[string]string{
 		"hosts: [\n": "postern.yaml:", "hosts: []\n---\nhosts: []\n": "want one document", "- a\n": "postern.yaml:1: the file: want a mapping", "activity:\n": "postern.yaml:1: activity: want a mapping",
-		"hosts: {}\n": "postern.yaml:1: hosts: want a list", "hosts: [{id: a, uid: 998, accounts: \"*\"}]\n": `hosts[0].accounts: want a list of ids of accounts, or ["*"]`, "drain_seconds: 1.5\n": "want a number", "drain_seconds: '5'\n": "want a number", "drain_seconds: 0x10\n": "want a number",
+		"hosts: {}\n": "postern.yaml:1: hosts: want a list, of which each entry begins with a hyphen", "hosts: none\n": "postern.yaml:1: hosts: want a list of at most", "hosts: [{id: a, uid: 998, accounts: \"*\"}]\n": `hosts[0].accounts: want a list of ids of accounts, or ["*"]`, "drain_seconds: 1.5\n": "want a number", "drain_seconds: '5'\n": "want a number", "drain_seconds: 0x10\n": "want a number",
 		"uid_range: {first: 70000}\n": "uid_range.count: is missing; want a number", "activity: &a {keep_days: 1}\n": "want a mapping", "hosts: !!seq []\n": "want a list",
 		"\ufeffdrain_seconds: 5\n": "postern.yaml:1: begins with a byte order mark of UTF-8", "\xff\xfed\x00": "postern.yaml:1: begins with a byte order mark of UTF-16",
 		strings.Repeat("# ", MaxFile): "at most", "activity: {keep_days: 1, keep_days: 2}": "activity.keep_days: is given twice",

@@ -108,6 +108,33 @@ func TestE1_WhoMaySeeWhichArguments(t *testing.T) {
 	}
 }
 
+// Where nothing is recorded, whoever asks for arguments is told that it is so, and
+// whoever does not ask is told nothing.
+func TestE1_NoArgumentsSayWhy(t *testing.T) {
+	r := newRig(t)
+	b, s := r.session(owner, "")
+	call, code := b.admit(s, r.conn, "read_rows")
+	if code != "" {
+		t.Fatal(string(code))
+	}
+	why := func(uid uint32, ask bool) [2]string {
+		t.Helper()
+		rows := must[api.ActivityResult](r.as(uid), api.Activity, api.ActivityParams{Arguments: ask}).Rows
+		shown := must[api.RecordResult](r.as(uid), api.ActivityShow, api.RecordParams{Record: string(call), Arguments: ask})
+		return [2]string{rows[len(rows)-1].NotRecorded, shown.NotRecorded}
+	}
+	if got := why(owner, true); got != [2]string{recordsNone, recordsNone} {
+		t.Errorf("%q", got)
+	}
+	if got := why(owner, false); got != [2]string{} {
+		t.Errorf("who did not ask: %q", got)
+	}
+	r.recordArguments()
+	if got := why(owner, true); got != [2]string{} {
+		t.Errorf("where it is on by now: %q", got)
+	}
+}
+
 // A page whose records all have as much as there may be is one line.
 func TestE1_APageWithArgumentsIsOneAnswer(t *testing.T) {
 	r := newRig(t)

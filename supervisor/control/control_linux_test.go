@@ -598,6 +598,19 @@ func TestAProbePinsAndAFailureSaysWhy(t *testing.T) {
 	}
 }
 
+func TestAProjectNamesItsOwner(t *testing.T) {
+	r := newRig(t)
+	shown := must[api.ProjectShowResult](r.as(owner), api.ProjectShow, api.Selected{Selector: "shop"})
+	if shown.OwnerName != "alice" || shown.Owner == "" {
+		t.Errorf("%+v", shown.ProjectResult)
+	}
+	for _, p := range must[api.ProjectListResult](r.as(owner), api.ProjectList, none{}).Projects {
+		if p.OwnerName != "alice" || p.Owner == "" {
+			t.Errorf("%+v", p)
+		}
+	}
+}
+
 func TestA7_AProbeTellsOfMarksThatMatchNoTool(t *testing.T) {
 	r := newRig(t)
 	r.on(func() {

@@ -11,8 +11,8 @@ import (
 	"postern/supervisor/registry"
 )
 
-func projectResult(x registry.RootProject) api.ProjectResult {
-	return api.ProjectResult{Project: string(x.ID), Label: x.Label, Owner: string(x.Owner), Workspace: x.Workspace, PersonBind: x.PersonBind, ExecutionProfile: x.ExecutionProfile, RecordArguments: x.RecordArguments, OpenNames: x.OpenNames}
+func (a *actions) projectResult(x registry.RootProject) api.ProjectResult {
+	return api.ProjectResult{Project: string(x.ID), Label: x.Label, Owner: string(x.Owner), OwnerName: a.reg.Root().Accounts[x.Owner].Name, Workspace: x.Workspace, PersonBind: x.PersonBind, ExecutionProfile: x.ExecutionProfile, RecordArguments: x.RecordArguments, OpenNames: x.OpenNames}
 }
 
 func (a *actions) projectList(ctx context.Context, c *Call) (any, error) {
@@ -25,7 +25,7 @@ func (a *actions) projectList(ctx context.Context, c *Call) (any, error) {
 		read := a.mayReadOf(c.Who)
 		for _, x := range a.reg.Root().Projects {
 			if !x.Deleted && (p.Label == "" || x.Label == p.Label) && read(x.ID) {
-				rows = append(rows, projectResult(x))
+				rows = append(rows, a.projectResult(x))
 			}
 		}
 		return nil
@@ -49,7 +49,7 @@ func (a *actions) projectShow(ctx context.Context, c *Call) (any, error) {
 		if err != nil {
 			return err
 		}
-		out.ProjectResult = projectResult(x)
+		out.ProjectResult = a.projectResult(x)
 		v := a.reg.View(x.ID)
 		for acc, role := range v.Members {
 			out.Members = append(out.Members, api.MemberResult{Account: string(acc), Name: a.reg.Root().Accounts[acc].Name, Role: role})

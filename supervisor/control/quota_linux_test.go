@@ -2,11 +2,14 @@ package control
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"postern/ids"
 	"postern/policy"
 	"postern/supervisor/api"
+	"postern/supervisor/config"
 	"postern/supervisor/gate"
 	"postern/supervisor/registry"
 )
@@ -69,6 +72,21 @@ func TestQuota_WhatIsToldIsWhatLives(t *testing.T) {
 	whole := must[api.QuotaResult](r.as(root), api.Quota, api.QuotaParams{})
 	if len(whole.Projects) != 2 || rowOf(t, whole.Postern, "bridges", "").Used != 1 || rowOf(t, whole.Postern, "live tasks", "agent").Used != 1 || rowOf(t, whole.Postern, "jails", "").Most != 64 {
 		t.Errorf("%+v", whole)
+	}
+	// What a bound is set by is a key that postern.yaml has.
+	keys, named := map[string]bool{}, 0
+	for _, k := range config.Keys() {
+		keys[k.Path] = true
+	}
+	for _, row := range slices.Concat(whole.Postern, whole.Projects[0].Rows) {
+		if key, of := strings.CutPrefix(row.SetBy, "postern.yaml "); of {
+			if named++; !keys[key] {
+				t.Errorf("%s is set by %q, which is no key", row.What, key)
+			}
+		}
+	}
+	if named == 0 {
+		t.Error("no bound is set by postern.yaml")
 	}
 	if got := must[api.QuotaResult](r.as(other), api.Quota, api.QuotaParams{}); len(got.Projects) != 0 || got.Postern != nil {
 		t.Errorf("a stranger to them is told %+v", got)

@@ -68,6 +68,9 @@ func (a *actions) activityShow(ctx context.Context, c *Call) (any, error) {
 			args = &x
 		}
 		out.ActivityRow = row(r, place.String(), a.reg.Root().Projects[r.Project].Label, brought[r.Seq], args)
+		if p.Arguments && a.readsArguments(c.Who, r) {
+			out.ActivityRow = whyNone(out.ActivityRow, !a.reg.Root().Projects[r.Project].RecordArguments)
+		}
 		return nil
 	})
 	if err != nil {

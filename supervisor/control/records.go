@@ -159,7 +159,7 @@ func (a *actions) activity(ctx context.Context, c *Call) (any, error) {
 		out := api.ActivityResult{Rows: []api.ActivityRow{}, Cursor: after.String(), More: page.more, Follow: page.follow}
 		if err != nil || !p.Follow && !p.Export {
 			for i, r := range page.records {
-				out.Rows = append(out.Rows, row(r, cur.Behind(r).String(), page.labels[i], page.brought[r.Seq], page.argsOf(r)))
+				out.Rows = append(out.Rows, whyNone(row(r, cur.Behind(r).String(), page.labels[i], page.brought[r.Seq], page.argsOf(r)), page.off[r.Seq]))
 			}
 			return out, err
 		}
@@ -168,7 +168,7 @@ func (a *actions) activity(ctx context.Context, c *Call) (any, error) {
 			if place := cur.Behind(r).String(); p.Export {
 				event, err = activity.Export(r, place, page.brought[r.Seq], page.argsOf(r))
 			} else {
-				event = row(r, place, page.labels[i], page.brought[r.Seq], page.argsOf(r))
+				event = whyNone(row(r, place, page.labels[i], page.brought[r.Seq], page.argsOf(r)), page.off[r.Seq])
 			}
 			if err != nil {
 				return out, err
@@ -203,6 +203,7 @@ type pageOf struct {
 	labels  []string // of their projects
 	brought map[int64][]store.Artifact
 	args    map[int64]store.Arguments // of those that the reader may see, where they were asked for
+	off     map[int64]bool            // asked for, and of a project that records none
 	more    bool
 	follow  string // the cursor from which a follow goes on at this moment
 }
@@ -218,7 +219,7 @@ func (p *pageOf) argsOf(r *store.Call) *store.Arguments {
 // page reads one page of what the peer may see. Where a page holds nothing for it
 // the next ones are read too, some of them.
 func (a *actions) page(ctx context.Context, w Who, p api.ActivityParams, q store.Query, cur activity.Cursor) (out pageOf, after activity.Cursor, err error) {
-	after = cur
+	after, out.off = cur, map[int64]bool{}
 	for range emptyPages {
 		if err := a.do(ctx, func() error {
 			err := a.sameReader(w, cur.Reader)
@@ -260,6 +261,9 @@ func (a *actions) page(ctx context.Context, w Who, p api.ActivityParams, q store
 				if !a.readsArguments(w, r) {
 					delete(out.args, r.Seq)
 				}
+				if p.Arguments && a.readsArguments(w, r) && !a.reg.Root().Projects[r.Project].RecordArguments {
+					out.off[r.Seq] = true
+				}
 				if a.readsActivity(w, r) {
 					out.records = append(out.records, r)
 					out.labels = append(out.labels, a.reg.Root().Projects[r.Project].Label)
@@ -288,6 +292,17 @@ func (a *actions) readable(w Who) []ids.Project {
 		out = append(out, a.projectsOf(acc)...)
 	}
 	return out
+}
+
+// recordsNone is why a record has no arguments, where that is what its project says.
+const recordsNone = "the project records none (project set --record-arguments)"
+
+// whyNone tells why arguments that were asked for are not there, where that is known.
+func whyNone(r api.ActivityRow, off bool) api.ActivityRow {
+	if off && len(r.Arguments) == 0 && r.NotRecorded == "" {
+		r.NotRecorded = recordsNone
+	}
+	return r
 }
 
 func row(c *store.Call, cursor, label string, brought []store.Artifact, args *store.Arguments) api.ActivityRow {
