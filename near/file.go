@@ -44,19 +44,27 @@ func leftOver(name string) bool {
 }
 
 // File returns the known name under which a file or directory was probably to be read: one
-// that differs in case, in the ending, or in what stands before a directory's ".d". It is
-// "" where none is, and for a known one.
+// that differs in case, in the ending, in what stands before a directory's ".d", or in a
+// letter or two. It is "" where none is, and for a known one. A name with a digit is taken
+// for one of several that somebody keeps.
 func File(typed string, known []string) string {
-	if slices.Contains(known, typed) {
+	stem, dir, ok := plainFile(typed)
+	if !ok || slices.Contains(known, typed) {
 		return ""
 	}
-	stem, dir, ok := plainFile(typed)
+	names, stems := map[string]string{}, []string{}
 	for _, k := range known {
-		if s, d, _ := plainFile(k); ok && s == stem && d == dir {
-			return k
+		if s, d, _ := plainFile(k); d == dir {
+			if s == stem {
+				return k
+			}
+			names[s], stems = k, append(stems, s)
 		}
 	}
-	return ""
+	if strings.ContainsAny(stem, "0123456789") {
+		return ""
+	}
+	return names[Word(stem, stems)]
 }
 
 // plainFile takes the endings off a name, which ok says it has.

@@ -35,6 +35,8 @@ func TestAFilesNameIsNearOrNot(t *testing.T) {
 	for typed, want := range map[string]string{
 		"access.yml": "access.yaml", "Access.yaml": "access.yaml", "access.YAML": "access.yaml", "access.json": "access.yaml", "access.conf": "access.yaml", "postern.yml": "postern.yaml",
 		"postern.yml.d": "postern.yaml.d", "postern.d": "postern.yaml.d", "postern.conf.d": "postern.yaml.d", "Profiles.d": "profiles.d",
+		"acess.yaml": "access.yaml", "acces.yml": "access.yaml", "postren.yaml": "postern.yaml", "profile.d": "profiles.d", "posten.yaml.d": "postern.yaml.d",
+		"access2.yaml": "", "access-old.yaml": "", "accounts.yaml": "", "postgres.yaml": "", "process.yaml": "", "tmpfiles.d": "", "conf.d": "", "acess": "",
 		"access.yaml": "", "postern.yaml.d": "", "access.yaml.lock": "", "access.yaml.bak": "", "postern": "", "profiles": "", "access": "", "notes.yaml": "", "": "", ".d": "", ".yml": "",
 	} {
 		if got := File(typed, known); got != want {

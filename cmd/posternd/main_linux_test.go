@@ -319,6 +319,9 @@ func TestPosternd1_C156_WhatIsNotReadForItsNameIsAMistake(t *testing.T) {
 		"access.yml":                      "is not read; did you mean access.yaml? Rename it",
 		"Access.yaml":                     "is not read; did you mean access.yaml? Rename it",
 		"access.json":                     "is not read; did you mean access.yaml? Rename it",
+		"acess.yaml":                      "is not read; did you mean access.yaml? Rename it",
+		"profile.d/x.yaml":                "is not read; did you mean profiles.d? Rename it",
+		"access2.yaml":                    "",
 		"postern.yml":                     "is not read; did you mean postern.yaml? Rename it",
 		"postern.d/10.yaml":               "is not read; did you mean postern.yaml.d? Rename it",
 		"postern.yaml.d/x.conf":           "is not read: a name here ends in .yaml; rename it",
@@ -345,7 +348,7 @@ func TestPosternd1_C156_WhatIsNotReadForItsNameIsAMistake(t *testing.T) {
 		dir, args := configDir(t, map[string]string{"postern.yaml": good, "postern.yaml.d/10.yaml": "drain_seconds: 5\n", name: "# nothing\n"})
 		doc, status := checkedBy(t, args)
 		at := name
-		if strings.Count(name, "/") == 2 || strings.HasPrefix(name, "postern.d") { // the directory is what is not read
+		if strings.Count(name, "/") == 2 || strings.HasPrefix(name, "postern.d") || strings.HasPrefix(name, "profile.d") { // the directory is what is not read
 			at = filepath.Dir(name)
 		}
 		if wants == "" {

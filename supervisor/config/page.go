@@ -75,9 +75,9 @@ func names() string {
 	return "Of `postern.yaml.d` and `profiles.d` every file is read whose name ends in `.yaml`, in these letters. Any other file or\n" +
 		"directory there is a mistake, for nobody would hear what it says. Passed over are hidden ones, `README`, and what is\n" +
 		"left over by its name, which ends in one of\n" + listed(near.Leftovers()) + ".\n\n" +
-		"Beside them, and beside the access policy, a name is a mistake that is theirs but for capital letters or its ending:\n" +
-		"`access.yml`, `postern.conf`, `postern.d`. A file that begins with a byte order mark is one too: save it as UTF-8\n" +
-		"without the mark.\n"
+		"Beside them, and beside the access policy, a name is a mistake that is theirs but for capital letters, its ending or a\n" +
+		"letter or two: `access.yml`, `acess.yaml`, `postern.conf`, `postern.d`. One with a digit, such as `access2.yaml`, is\n" +
+		"left alone. A file that begins with a byte order mark is a mistake too: save it as UTF-8 without the mark.\n"
 }
 
 // listed writes endings in lines that are not too long.
