@@ -66,7 +66,7 @@ func (c Config) group() (string, error) {
 // openLauncher opens the jails' side. The group carries the instance id: whoever
 // sweeps it sweeps only what an earlier posternd of this root directory left.
 func openLauncher(cfg Config, instance ids.Instance) (*jail.Launcher, error) {
-	l, err := jail.Open(jail.Config{Init: filepath.Join(cfg.Libexec, jailProgram), Cgroup: groupOf(cfg, instance)})
+	l, err := jail.Open(jail.Config{Init: filepath.Join(cfg.RootDir, programsDir, jailProgram), Cgroup: groupOf(cfg, instance)})
 	if err != nil {
 		return nil, err
 	}

@@ -215,13 +215,29 @@ func open(cfg Config) (s *Supervisor, undo func(), err error) {
 	if err := prepareState(cfg.StateDir, cfg.UID, cfg.GID); err != nil {
 		return nil, undo, err
 	}
-	for name, at := range map[string]**os.File{authorityProgram: &s.authority, bridgeProgram: &s.bridge} {
-		if *at, err = openProgram(filepath.Join(cfg.Libexec, name)); err != nil {
-			return nil, undo, err
-		}
-		f := *at
-		stack = append(stack, func() { f.Close() })
+	if s.authority, err = openProgram(filepath.Join(cfg.Libexec, authorityProgram)); err != nil {
+		return nil, undo, err
 	}
+	authority := s.authority // a rung that fails returns no s
+	stack = append(stack, func() { authority.Close() })
+	kept, err := privateDir(filepath.Join(cfg.RootDir, programsDir))
+	if err != nil {
+		return nil, undo, err
+	}
+	defer kept.Close()
+	if err := mayExecute(kept); err != nil {
+		return nil, undo, err
+	}
+	if s.bridge, err = keepProgram(kept, filepath.Join(cfg.Libexec, bridgeProgram)); err != nil {
+		return nil, undo, err
+	}
+	bridge := s.bridge
+	stack = append(stack, func() { bridge.Close() })
+	stage, err := keepProgram(kept, filepath.Join(cfg.Libexec, jailProgram)) // started by its name
+	if err != nil {
+		return nil, undo, err
+	}
+	stage.Close()
 	if s.run, err = openRunDir(cfg.RunDir); err != nil {
 		return nil, undo, err
 	}
@@ -298,20 +314,6 @@ func prepareState(path string, uid, gid uint32) error {
 	}
 	defer f.Close()
 	return owned.CheckBy(f, uid, owned.OthersAny)
-}
-
-// openProgram opens one of Postern's programs once; what is started later is this file,
-// whatever its path says then.
-func openProgram(path string) (*os.File, error) {
-	f, err := owned.Open(path, 0)
-	if err != nil {
-		return nil, err
-	}
-	if err := owned.Check(f, owned.OthersWrite); err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
 }
 
 // now returns the facts and the life they were pushed to, if any.
