@@ -32,6 +32,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(idleEnv) != "" {
 		idled()
 	}
+	if os.Getenv(inheritEnv) != "" {
+		inheriting()
+	}
 	if os.Getenv(swapEnv) != "" {
 		swapped()
 	}

@@ -20,6 +20,7 @@ func Steps() []Step {
 		{"records", "the kernel's record of this thread is out of sight after the pivot, and proof needs it", (*build).records},
 		{"session", "a session of its own: no controlling terminal to type into (CVE-2017-5226)", (*build).session},
 		{"signals", "what the launcher ignores, as under nohup, the program would ignore too: exec keeps that (execve(2))", (*build).signals},
+		{"inherited", "a personality and merging of memory are taken back; denied executable memory (PR_SET_MDWE) cannot be, and ends the launch", (*build).inherited},
 		{"cgroup-namespace", "unshared only now, so that the jail's own group is its root (cgroup_namespaces(7))", (*build).cgroupNamespace},
 		{"hostname", "the host's name is not the program's business", (*build).hostname},
 		{"root", "a private tmpfs: mount points exist nowhere that anybody else can reach (CVE-2021-30465)", (*build).newRoot},
@@ -161,6 +162,51 @@ func (b *build) signals() error {
 		if _, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, n, uintptr(unsafe.Pointer(&fresh)), 0, size, 0, 0); errno != 0 {
 			return fmt.Errorf("default of signal %d: %w", n, errno)
 		}
+	}
+	return nil
+}
+
+// Personalities. Source: linux/personality.h.
+const (
+	plainLinux     = 0          // PER_LINUX, without a flag
+	askPersonality = 0xffffffff // changes nothing
+)
+
+// inherited takes back what fork and exec pass on beside descriptors and signals, so that
+// a jail is the same whoever started posternd: a personality (addresses that are not
+// random, every readable page executable) and memory whose pages are merged with those of
+// others, which tells one process what another's hold. What denies memory that is written
+// and then executed has no way back, and under it every runtime that compiles as it runs
+// would end without a word of why: it ends here, by name.
+func (b *build) inherited() error {
+	denied, err := unix.PrctlRetInt(unix.PR_GET_MDWE, 0, 0, 0, 0)
+	if err != nil {
+		return fmt.Errorf("whether executable memory is denied: %w", err)
+	}
+	if denied != 0 {
+		return fmt.Errorf("no memory may become executable (PR_SET_MDWE is %#x), as under MemoryDenyWriteExecute= of a unit", denied)
+	}
+	if err := b.every(unix.SYS_PERSONALITY, plainLinux, 0, 0); err != nil {
+		return fmt.Errorf("personality: %w", err)
+	}
+	if now, _, _ := unix.RawSyscall(unix.SYS_PERSONALITY, askPersonality, 0, 0); now != plainLinux {
+		return fmt.Errorf("personality stays %#x", now)
+	}
+	// A kernel that merges no pages (without CONFIG_KSM) knows neither question.
+	merges, err := unix.PrctlRetInt(unix.PR_GET_MEMORY_MERGE, 0, 0, 0, 0)
+	if err == unix.EINVAL {
+		return nil
+	}
+	if err == nil && merges != 0 {
+		if err = unix.Prctl(unix.PR_SET_MEMORY_MERGE, 0, 0, 0, 0); err == nil {
+			merges, err = unix.PrctlRetInt(unix.PR_GET_MEMORY_MERGE, 0, 0, 0, 0)
+		}
+	}
+	if err == nil && merges != 0 {
+		err = fmt.Errorf("stays %d", merges)
+	}
+	if err != nil {
+		return fmt.Errorf("merging of memory: %w", err)
 	}
 	return nil
 }

@@ -15,6 +15,9 @@ type surroundings struct {
 	release string // of the kernel
 	// noNamespace is why this process can make no namespace, "" where it can.
 	noNamespace string
+	// denies is what PR_GET_MDWE says: other than 0, no memory may become executable, in
+	// posternd and in whatever it starts.
+	denies int
 	// unit is what the files of the unit say that posternd was started by, if by one. It
 	// decides nothing; it tells where to look for what the kernel does not let be.
 	unit []directive
@@ -60,6 +63,9 @@ func (s surroundings) inTheWay() (out []error) {
 	} else if s.noNamespace != "" {
 		bad("no namespace can be made (%s): run posternd outside a container; where user.max_user_namespaces or another user.max_*_namespaces is 0, set it to some thousands with sysctl", s.noNamespace)
 	}
+	if s.denies != 0 {
+		bad("no memory may become executable here (PR_SET_MDWE is %#x), nor in a jail, which inherits that, and a tool server that compiles as it runs, as every one of Node.js does, would end at once: %s", s.denies, s.deniedBy())
+	}
 	if m := strings.Fields(s.uidMap); len(m) != 3 || m[0] != "0" || m[1] != "0" || m[2] != "4294967295" {
 		bad("posternd is in a user namespace (uid_map %q), where leased uids do not exist: take PrivateUsers= out of the unit, or run it outside a container", strings.Join(m, " "))
 	}
@@ -89,6 +95,15 @@ func (s surroundings) filteredBy() string {
 		likely = "RestrictNamespaces= among them, because no namespace can be made (" + s.noNamespace + ")"
 	}
 	return likely + ". Take them out of the unit: " + strings.Join(filtering, "=, ") + "="
+}
+
+// deniedBy says where executable memory is denied: since systemd 257 by an attribute of
+// the process and not by a filter, where the kernel has it.
+func (s surroundings) deniedBy() string {
+	if found := inEffect(s.unit, denying); len(found) > 0 {
+		return "take out of the unit, or set to no: " + where(found)
+	}
+	return "take " + denying + "= out of the unit, or start posternd from a program that has not denied it"
 }
 
 // mountsInTheWay looks at the file systems that jails are made with, as posternd sees them.

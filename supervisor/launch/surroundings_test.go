@@ -52,6 +52,10 @@ func TestSurroundings_C169_C170_WhatIsInTheWayIsNamed(t *testing.T) {
 		}, []string{"3 system call filters", "RestrictNamespaces= among them", "errno 1"}},
 		"another filter": {func(s *surroundings) { s.status = strings.Replace(goodStatus, "filters:\t0", "filters:\t1", 1) },
 			[]string{"1 system call filters", "ProtectKernelTunables=", "SystemCallFilter="}},
+		"MemoryDenyWriteExecute": {func(s *surroundings) { s.denies = 1 }, []string{"PR_SET_MDWE is 0x1", "Node.js", "take MemoryDenyWriteExecute= out of the unit"}},
+		"its line": {func(s *surroundings) {
+			s.denies, s.unit = 1, directives("x.conf", "[Service]\nMemoryDenyWriteExecute=yes\n")
+		}, []string{"set to no: MemoryDenyWriteExecute= (x.conf:2)"}},
 		"no user namespaces": {func(s *surroundings) {
 			s.noNamespace = "clone with a new user namespace: no space left on device, errno 28"
 		}, []string{"new user namespace", "errno 28", "user.max_user_namespaces", "sysctl"}},

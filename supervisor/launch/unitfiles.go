@@ -14,7 +14,10 @@ type directive struct {
 // filtering are the directives of a unit that install a system call filter, or the ones
 // that do so beside what they are named for. Source: systemd.exec(5).
 var filtering = []string{"SystemCallFilter", "SystemCallArchitectures", "SystemCallLog", "RestrictNamespaces", "RestrictAddressFamilies", "RestrictRealtime", "RestrictSUIDSGID", "LockPersonality",
-	"MemoryDenyWriteExecute", "ProtectClock", "ProtectHostname", "ProtectKernelLogs", "ProtectKernelModules", "ProtectKernelTunables", "PrivateDevices"}
+	denying, "ProtectClock", "ProtectHostname", "ProtectKernelLogs", "ProtectKernelModules", "ProtectKernelTunables", "PrivateDevices"}
+
+// denying denies memory that is written and then executed, by a filter or by PR_SET_MDWE.
+const denying = "MemoryDenyWriteExecute"
 
 // directives reads the section [Service] of one file of a unit. The values are kept as
 // they stand: nothing is decided by them, they only help to say where to look.
