@@ -65,6 +65,8 @@ with 0, or with 2 and the reason on standard error. Whatever goes wrong ends wit
 		switch {
 		case (p.Task == "") == (p.Project == ""):
 			return usagef("needs --task T, or --project P")
+		case slices.ContainsFunc(connectors, func(name string) bool { return !connectable(name) }):
+			return usagef("--connector names a server that can be told from others: its name is not empty, does not end with _ and holds no %s", between)
 		case hook == "" && len(connectors) > 0:
 			return usagef("--connector belongs to --hook")
 		case hook == "":
@@ -183,6 +185,23 @@ type toldByClaude struct {
 	Use   string         `json:"tool_use_id"`
 }
 
+// How Claude Code names a tool of an MCP server: mcp__SERVER__TOOL.
+const (
+	ofServer = "mcp__"
+	between  = "__"
+)
+
+// certain tells whether the end of such a name is a tool's whole name, and no part of it
+// the end of a longer server's name.
+func certain(tool string) bool {
+	return tool != "" && tool[0] != '_' && !strings.Contains(tool, between)
+}
+
+// connectable tells whether a server's name can be told from others in such a name.
+func connectable(name string) bool {
+	return name != "" && !strings.HasSuffix(name, "_") && !strings.Contains(name, between)
+}
+
 // claudeHook answers as a PreToolUse hook. It blocks whenever it is not told that the
 // tool may be used.
 func (a *app) claudeHook(ctx context.Context, p api.CheckParams, connectors []string) error {
@@ -205,9 +224,13 @@ func (a *app) claudeHook(ctx context.Context, p api.CheckParams, connectors []st
 	case told.Cwd == "" || told.Cwd[0] != '/':
 		return block("the hook was told no absolute cwd")
 	}
-	if server, of := strings.CutPrefix(told.Tool, "mcp__"); of {
-		if name, _, ok := strings.Cut(server, "__"); ok && slices.Contains(connectors, name) {
+	if named, of := strings.CutPrefix(told.Tool, ofServer); of {
+		name, tool, ok := strings.Cut(named, between)
+		switch ours := ok && slices.Contains(connectors, name); {
+		case ours && certain(tool):
 			return nil // the bridge asks about each call of it
+		case ours:
+			return block("%s may be a tool of %s, or of another server whose name begins so: a tool's name cannot begin with _ or hold %s here", told.Tool, name, between)
 		}
 		return block("%s is a tool of an MCP server that does not run under Postern", told.Tool)
 	}
