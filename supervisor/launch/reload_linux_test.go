@@ -175,11 +175,21 @@ func TestC8_AChangedProfileMakesANewRevision(t *testing.T) {
 	next.Profiles = maps.Clone(cfg.Profiles)
 	own.Digest = strings.Repeat("2", 64)
 	next.Profiles["own"] = own
-	cfg.Reload = func() (Config, error) { return next, nil }
+	// The first look is posternd's own, and would take what is next before it is registered.
+	base, changed := cfg, make(chan struct{})
+	cfg.Reload = func() (Config, error) {
+		select {
+		case <-changed:
+			return next, nil
+		default:
+			return base, nil
+		}
+	}
 	r := start(t, cfg)
 	r.server("s")
 	p := api.ServerParams{Label: "mine", Profile: "own", Package: filepath.Join(r.dir, "pkg-s"), Command: []string{"/package/server"}}
 	first := r.must(api.ServerAdd, p)["revision"]
+	close(changed)
 	hangup <- syscall.SIGHUP
 	waitFor(t, "a new revision", func() bool { return r.must(api.ServerShow, api.Selected{Selector: "mine"})["revision"] != first })
 }
