@@ -34,8 +34,8 @@
 //     and nothing else: no fact, record, log, argument, document or answer.
 //   - launch-13: when a credential is revoked or rotated, no jail that was handed the
 //     former secret is alive when the answer is given.
-//   - launch-14: from its start to its end all that posternd starts of Postern is of the
-//     build that it is of itself, whatever is installed meanwhile.
+//   - launch-14: from its start to its end a posternd runs one set of programs, whatever
+//     is installed or taken away meanwhile.
 //
 // It parses no MCP, opens no network socket, reads nothing of the authority's store,
 // and decides no call: that is the gate's, in the authority.
@@ -97,11 +97,11 @@ const (
 
 // Config is everything posternd is told.
 type Config struct {
-	RootDir   string // root's own: facts, packages, scratch directories
+	RootDir   string // root's own: facts, packages, programs, scratch directories
 	StateDir  string // the authority's own
 	RunDir    string // sockets; short enough that a socket's path has at most 100 bytes
 	ConfigDir string // of postern.yaml and profiles.d; "" where there is none
-	Libexec   string // the other programs, as they are installed; jails are made of copies
+	Libexec   string // the other programs, as they are installed
 	LockDir   string // machine-wide locks, /run/lock
 	Cgroup    string // of jail.Config; "" with Unit: below the unit's own group
 	Unit      bool   // a service manager started posternd, in a group of its own

@@ -47,11 +47,15 @@ func (r *rig) stands(id ids.Project) Project {
 func holding(t *testing.T, cfg *Config) (pipe string) {
 	t.Helper()
 	dir := newDir(t)
-	pipe = filepath.Join(dir, "pipe")
-	for from, to := range map[string]string{authorityProgram: authorityProgram, bridgeProgram: bridgeProgram, "server": "server", jailProgram: "held"} {
+	kept := filepath.Join(cfg.RootDir, programsDir) // from where it is started
+	pipe = filepath.Join(kept, "pipe")
+	if err := os.MkdirAll(kept, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for from, to := range map[string]string{authorityProgram: filepath.Join(dir, authorityProgram), bridgeProgram: filepath.Join(dir, bridgeProgram), "server": filepath.Join(dir, "server"), jailProgram: filepath.Join(kept, "held")} {
 		raw, err := os.ReadFile(filepath.Join(cfg.Libexec, from))
 		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, to), raw, 0o755)
+			err = os.WriteFile(to, raw, 0o755)
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -4,229 +4,286 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sys/unix"
 
+	"postern/supervisor/api"
 	"postern/supervisor/order"
 	"postern/supervisor/owned"
 )
 
-// ownPrograms gives a configuration programs that the test may replace.
-func ownPrograms(t *testing.T) Config {
+var allPrograms = []string{authorityProgram, bridgeProgram, jailProgram}
+
+// installing gives cfg a directory of programs that a test may do anything to.
+func installing(t *testing.T, cfg *Config) (old map[string][]byte) {
 	t.Helper()
-	cfg := newConfig(t)
-	dir := filepath.Join(filepath.Dir(cfg.RunDir), "libexec")
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{authorityProgram, bridgeProgram, jailProgram, "server"} {
+	dir := newDir(t)
+	old = map[string][]byte{}
+	for _, name := range append([]string{"server"}, allPrograms...) {
 		raw, err := os.ReadFile(filepath.Join(cfg.Libexec, name))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), raw, 0o755)
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, name), raw, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		old[name] = raw
 	}
 	cfg.Libexec = dir
-	return cfg
+	return old
 }
 
-// replace does to an installed program what dpkg does: the old file gets a second name,
-// the new one takes its first, and then the second is gone.
-func replace(t *testing.T, path string, raw []byte) {
+// install puts a program in the place of another as an installer does: beside, renamed.
+func install(t *testing.T, dir, name string, raw []byte) {
 	t.Helper()
-	if err := os.WriteFile(path+".dpkg-new", raw, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(os.Link(path, path+".dpkg-tmp"), os.Rename(path+".dpkg-new", path), os.Remove(path+".dpkg-tmp")); err != nil {
+	fresh := filepath.Join(dir, name+".dpkg-new")
+	if err := errors.Join(os.WriteFile(fresh, raw, 0o755), os.Rename(fresh, filepath.Join(dir, name))); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func inode(t *testing.T, path string) uint64 {
+func kept(cfg Config, name string) string { return filepath.Join(cfg.RootDir, programsDir, name) }
+
+// runs fails unless the process was started from a file of this content.
+func runs(t *testing.T, pid int, want []byte) {
 	t.Helper()
-	var st unix.Stat_t
-	if err := unix.Lstat(path, &st); err != nil {
-		t.Fatalf("%s: %v", path, err)
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/exe", pid))
+	if err != nil || !bytes.Equal(raw, want) {
+		t.Errorf("process %d runs a file of %d bytes, want that of %d: %v", pid, len(raw), len(want), err)
 	}
-	return st.Ino
 }
 
-// A package manager replaces every program while posternd runs. What is launched
-// afterwards, the authority too, is of the build that runs; the next start takes the new.
-func TestLaunch14_WhatRunsIsOfOneBuildWhateverIsInstalledMeanwhile(t *testing.T) {
-	cfg := ownPrograms(t)
+// A package manager took the name of the installed bridge away while posternd ran, and from
+// then on no bridge could be mounted into its jail, until posternd was started again; and
+// what builds jails was the new one at once.
+func TestLaunch14_WhatIsInstalledMeanwhileRunsFromTheNextStartOn(t *testing.T) {
+	cfg := newConfig(t)
+	old := installing(t, &cfg)
 	r := start(t, cfg)
 	p, _ := r.project("alice", 1000)
 	server, rev := r.server("echo")
-	kept := filepath.Join(cfg.RootDir, programsDir)
-	was := inode(t, filepath.Join(kept, bridgeProgram))
-	both := func(d *driver, first uint64) {
+	launches := func(seq uint64, bridge []byte) {
 		t.Helper()
-		d.give(order.LaunchBridge{Seq: first, Project: p, Set: 1})
+		d := r.drive()
+		d.give(order.LaunchBridge{Seq: seq, Project: p, Set: 1})
+		l, _ := d.launched()
+		runs(t, l.PID, bridge)
+		d.give(order.LaunchServer{Seq: seq + 1, Project: p, Set: 1, Server: server, Revision: rev})
 		d.launched()
-		d.give(order.LaunchServer{Seq: first + 1, Project: p, Set: 1, Server: server, Revision: rev})
-		if _, files := d.launched(); hear(t, files[1]).UID == 0 {
-			t.Error("the server runs as root")
-		}
 	}
-	both(r.drive(), 1)
+	launches(1, old[bridgeProgram])
 
-	good := map[string][]byte{}
-	for _, name := range []string{authorityProgram, bridgeProgram, jailProgram} {
-		raw, err := os.ReadFile(filepath.Join(cfg.Libexec, name))
-		if err != nil {
+	// First nothing is there, then what no jail could be made with, and that under an
+	// authority that is started again as well.
+	for _, name := range allPrograms {
+		if err := os.Remove(filepath.Join(cfg.Libexec, name)); err != nil {
 			t.Fatal(err)
 		}
-		good[name] = raw
-		replace(t, filepath.Join(cfg.Libexec, name), []byte("#!/bin/false\n")) // of a build that this one cannot use
 	}
-	d := r.drive()
-	both(d, 11)
-	d.say("!end") // and the next authority is of this build as well
-	waitFor(t, "another authority", func() bool { return strings.Count(r.log.String(), "authority ready") == 2 })
-	both(r.drive(), 21)
+	launches(11, old[bridgeProgram])
+	for _, name := range allPrograms {
+		install(t, cfg.Libexec, name, []byte("no program"))
+	}
+	before := int(r.must(api.RootStatus, struct{}{})["authority_pid"].(float64))
+	if err := syscall.Kill(before, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	pid := 0
+	waitFor(t, "another authority serves", func() bool {
+		pid = int(r.must(api.RootStatus, struct{}{})["authority_pid"].(float64))
+		return pid != 0 && pid != before
+	})
+	runs(t, pid, old[authorityProgram])
+	launches(21, old[bridgeProgram])
 	r.down()
-	if now := inode(t, filepath.Join(kept, bridgeProgram)); now != was {
-		t.Error("the copy changed while posternd ran")
-	}
 
-	// The next start takes what is installed, here builds that differ in what nobody reads.
-	for name, raw := range good {
-		replace(t, filepath.Join(cfg.Libexec, name), append(raw, '\n'))
+	// A restart takes what is installed, and only what differs is written.
+	bridge := append(bytes.Clone(old[bridgeProgram]), "of the next version"...)
+	for name, raw := range map[string][]byte{authorityProgram: old[authorityProgram], bridgeProgram: bridge, jailProgram: old[jailProgram]} {
+		install(t, cfg.Libexec, name, raw)
+	}
+	was, err := os.Stat(kept(cfg, jailProgram))
+	if err != nil {
+		t.Fatal(err)
 	}
 	r = start(t, cfg)
-	both(r.drive(), 1)
-	for _, name := range []string{bridgeProgram, jailProgram} {
-		raw, err := os.ReadFile(filepath.Join(kept, name))
-		if err != nil || !bytes.Equal(raw, append(good[name], '\n')) {
-			t.Errorf("%s is not what is installed now: %d bytes, %v", name, len(raw), err)
-		}
-	}
-	now := inode(t, filepath.Join(kept, bridgeProgram))
-	r.down()
-	start(t, cfg)
-	if again := inode(t, filepath.Join(kept, bridgeProgram)); again != now {
-		t.Error("a copy that is the same was written again")
+	launches(1, bridge)
+	if is, err := os.Stat(kept(cfg, jailProgram)); err != nil || !os.SameFile(was, is) {
+		t.Errorf("a copy that was the same is written again: %v", err)
 	}
 }
 
-// Whatever lies where a copy belongs is replaced where it is not the very program, and
-// nothing outside is written through it.
-func TestLaunch14_ACopyThatIsNotTheProgramIsWrittenAgain(t *testing.T) {
-	root := newDir(t)
-	installed := filepath.Join(root, bridgeProgram)
-	content := bytes.Repeat([]byte("a program "), 100_000)
-	if err := os.WriteFile(installed, content, 0o755); err != nil {
-		t.Fatal(err)
+// A copy is whole after a crash at any step of its writing, is written again where its
+// content is another, and is refused where somebody changed more of it than that.
+func TestTheCopyOfAProgramIsMadeWhole(t *testing.T) {
+	cfg := newConfig(t)
+	old := installing(t, &cfg)
+	keep := func() error {
+		dir, err := cfg.keepPrograms(context.Background())
+		if err == nil {
+			err = dir.Close()
+		}
+		return err
 	}
-	needRoot(t)
-	for says, spoil := range map[string]func(copy string) error{
-		"nothing is there":       os.Remove,
-		"it is cut short":        func(c string) error { return os.Truncate(c, 1000) },
-		"it is longer":           func(c string) error { return os.WriteFile(c, append(content, 'x'), 0o755) },
-		"one byte differs":       func(c string) error { return os.WriteFile(c, append([]byte("b"), content[1:]...), 0o755) },
-		"others may write it":    func(c string) error { return os.Chmod(c, 0o757) },
-		"nobody may execute it":  func(c string) error { return os.Chmod(c, 0o644) },
-		"it runs as its owner":   func(c string) error { return os.Chmod(c, 0o755|os.ModeSetuid) },
-		"it is somebody else's":  func(c string) error { return os.Chown(c, 1000, 1000) },
-		"it has another name":    func(c string) error { return os.Link(c, c+"2") },
-		"it is a link elsewhere": func(c string) error { return errors.Join(os.Remove(c), os.Symlink(installed, c)) },
-		"a half one is left":     func(c string) error { return errors.Join(os.Remove(c), os.WriteFile(c+".new", content[:9], 0o600)) },
-		"the half one is a link": func(c string) error { return errors.Join(os.Remove(c), os.Symlink(installed, c+".new")) },
+	path, dir := kept(cfg, bridgeProgram), filepath.Join(cfg.RootDir, programsDir)
+	for name, c := range map[string]struct {
+		do   func() error
+		want string // "" is accepted
+	}{
+		"nothing": {func() error { return nil }, ""},
+		"a crash before the rename": {func() error {
+			return os.WriteFile(filepath.Join(dir, programTemp+bridgeProgram), []byte("half"), 0o700)
+		}, ""},
+		"a crash after the first one": {func() error { return os.Remove(kept(cfg, jailProgram)) }, ""},
+		"none":                        {func() error { return os.Remove(path) }, ""},
+		"an older one":                {func() error { return os.WriteFile(path, []byte("older"), 0o755) }, ""},
+		"one byte changed": {func() error {
+			return os.WriteFile(path, append(old[bridgeProgram][:len(old[bridgeProgram])-1:len(old[bridgeProgram])-1], old[bridgeProgram][len(old[bridgeProgram])-1]^1), 0o755)
+		}, ""},
+		"cut off":             {func() error { return os.Truncate(path, 4096) }, ""},
+		"of another uid":      {func() error { return os.Chown(path, 1234, 0) }, "belongs to uid 1234"},
+		"writable by others":  {func() error { return os.Chmod(path, 0o757) }, "has mode 0757"},
+		"not executable":      {func() error { return os.Chmod(path, 0o644) }, "has mode -rw-r--r--"},
+		"setuid":              {func() error { return os.Chmod(path, 0o755|os.ModeSetuid) }, "has mode u"},
+		"with a further name": {func() error { return os.Link(path, filepath.Join(dir, "further")) }, "2 names"},
+		"a link": {func() error {
+			return errors.Join(os.Remove(path), os.Symlink(filepath.Join(cfg.Libexec, bridgeProgram), path))
+		}, "symbolic link"},
+		"a pipe":               {func() error { return errors.Join(os.Remove(path), unix.Mkfifo(path, 0o755)) }, "neither a file nor a directory"},
+		"a directory":          {func() error { return errors.Join(os.Remove(path), os.Mkdir(path, 0o755)) }, "has mode d"},
+		"in one of others":     {func() error { return os.Chmod(dir, 0o701) }, "has mode 0701"},
+		"installed by another": {func() error { return os.Chown(filepath.Join(cfg.Libexec, jailProgram), 1234, 0) }, "belongs to uid 1234"},
+		"not installed":        {func() error { return os.Remove(filepath.Join(cfg.Libexec, jailProgram)) }, "no such file"},
 	} {
-		path := filepath.Join(root, strings.ReplaceAll(says, " ", "-"))
-		dir, err := privateDir(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		first, err := keepProgram(dir, installed)
-		if err != nil {
-			t.Fatal(err)
-		}
-		first.Close()
-		kept := filepath.Join(path, bridgeProgram)
-		if err := spoil(kept); err != nil {
-			t.Fatal(err)
-		}
-		f, err := keepProgram(dir, installed)
-		if err != nil {
-			t.Errorf("%s: %v", says, err)
-			continue
-		}
-		var st unix.Stat_t
-		raw, err := os.ReadFile(kept)
-		if err := errors.Join(err, unix.Lstat(kept, &st)); err != nil || !bytes.Equal(raw, content) || st.Mode != unix.S_IFREG|0o755 || st.Uid != 0 || st.Nlink != 1 {
-			t.Errorf("%s: %d bytes, mode %o, uid %d, %d names, %v", says, len(raw), st.Mode, st.Uid, st.Nlink, err)
-		}
-		if _, err := os.Lstat(kept + ".new"); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("%s: a half copy is left (%v)", says, err)
-		}
-		f.Close()
-		dir.Close()
-	}
-	if raw, err := os.ReadFile(installed); err != nil || !bytes.Equal(raw, content) {
-		t.Errorf("what is installed was written: %d bytes, %v", len(raw), err)
-	}
-}
-
-// A second name is refused, but for the moment in which dpkg gives one.
-func TestLaunch14_AProgramThatIsBeingReplacedIsWaitedFor(t *testing.T) {
-	needRoot(t)
-	path := filepath.Join(newDir(t), authorityProgram)
-	if err := os.WriteFile(path, []byte("old"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Link(path, path+".old"); err != nil {
-		t.Fatal(err)
-	}
-	began := time.Now()
-	if _, err := openProgram(path); !errors.Is(err, owned.ErrRefused) {
-		t.Errorf("with a second name: %v", err)
-	}
-	if took := time.Since(began); took > replaceWait/2 {
-		t.Errorf("it was waited for %v", took)
-	}
-	if err := errors.Join(os.Remove(path+".old"), os.WriteFile(path+".dpkg-new", []byte("new"), 0o755), os.Link(path, path+".dpkg-tmp")); err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan error, 1)
-	time.AfterFunc(4*replaceStep, func() {
-		done <- errors.Join(os.Rename(path+".dpkg-new", path), os.Remove(path+".dpkg-tmp"))
-	})
-	f, err := openProgram(path)
-	if err := errors.Join(err, <-done); err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if raw, err := os.ReadFile(f.Name()); err != nil || string(raw) != "new" {
-		t.Errorf("%q, %v", raw, err)
+		t.Run(name, func(t *testing.T) {
+			if err := os.RemoveAll(cfg.RootDir); err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range allPrograms {
+				install(t, cfg.Libexec, name, old[name])
+			}
+			if err := errors.Join(keep(), c.do()); err != nil {
+				t.Fatal(err)
+			}
+			before, _ := os.Lstat(path)
+			err := keep()
+			if c.want != "" {
+				if err == nil || !strings.Contains(err.Error(), c.want) {
+					t.Errorf("%v, want %q", err, c.want)
+				}
+				if after, err := os.Lstat(path); err != nil || !os.SameFile(before, after) || before.Mode() != after.Mode() {
+					t.Errorf("what was refused is not as it was: %v, %v", after, err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range []string{bridgeProgram, jailProgram} {
+				var st unix.Stat_t
+				raw, err := os.ReadFile(kept(cfg, name))
+				if err := errors.Join(err, unix.Stat(kept(cfg, name), &st)); err != nil || !bytes.Equal(raw, old[name]) || st.Uid != 0 || st.Mode&0o7777 != 0o755 || st.Nlink != 1 {
+					t.Errorf("%s: %d bytes, uid %d, mode %o, %d names, %v", name, len(raw), st.Uid, st.Mode, st.Nlink, err)
+				}
+			}
+			if all, err := os.ReadDir(dir); err != nil || len(all) != 2 {
+				t.Errorf("there are %v, %v", all, err)
+			}
+		})
 	}
 }
 
-// A root directory from which nothing is executed is named, with what to do.
-func TestLaunch14_ARootDirectoryThatExecutesNothingIsNamed(t *testing.T) {
-	cfg := ownPrograms(t)
+// Where nothing can be started from the file system of the root directory, posternd says so
+// at its start, and not every launch.
+func TestARootDirectoryThatNothingRunsFromIsRefused(t *testing.T) {
+	cfg := newConfig(t)
+	cfg.Log = hclog.NewNullLogger()
 	if err := os.Mkdir(cfg.RootDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Mount("tmpfs", cfg.RootDir, "tmpfs", unix.MS_NOEXEC|unix.MS_NOSUID|unix.MS_NODEV, "mode=0700"); err != nil {
+	mount := func(flags uintptr) {
+		t.Helper()
+		if err := unix.Mount("none", cfg.RootDir, "tmpfs", flags, "mode=0700"); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { unix.Unmount(cfg.RootDir, unix.MNT_DETACH) })
+	}
+	mount(unix.MS_NOEXEC)
+	if err := Run(context.Background(), cfg); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "noexec") {
+		t.Errorf("it ended with %v", err)
+	}
+	mount(0)
+	start(t, cfg)
+}
+
+// An installer gives a program a second name for a moment. A start in that moment ended as
+// over a mistake of somebody's, which no service manager tries again.
+func TestAProgramThatIsBeingReplacedIsWaitedFor(t *testing.T) {
+	cfg := newConfig(t)
+	old := installing(t, &cfg)
+	path := filepath.Join(cfg.Libexec, authorityProgram)
+	if err := os.Link(path, path+".dpkg-tmp"); err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Unmount(cfg.RootDir, unix.MNT_DETACH)
-	err := Run(context.Background(), cfg)
-	if !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "noexec") || !strings.Contains(err.Error(), cfg.RootDir) {
-		t.Fatalf("%v", err)
+	looked := make(chan *os.File, 1)
+	failed := make(chan error, 1)
+	go func() {
+		f, err := cfg.openProgram(context.Background(), authorityProgram)
+		failed <- err
+		looked <- f
+	}()
+	select {
+	case err := <-failed:
+		t.Fatalf("it was not waited for: %v", err)
+	case <-time.After(3 * replacedLook):
 	}
-	if err := unix.Mount("", cfg.RootDir, "", unix.MS_REMOUNT|unix.MS_NOSUID|unix.MS_NODEV, ""); err != nil {
+	install(t, cfg.Libexec, authorityProgram, append(bytes.Clone(old[authorityProgram]), "new"...))
+	if err := <-failed; err != nil {
 		t.Fatal(err)
 	}
-	r := start(t, cfg)
-	r.down()
+	f := <-looked
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || info.Size() != int64(len(old[authorityProgram]))+3 {
+		t.Errorf("%v, %v", info, err)
+	}
+}
+
+// What keeps its second name is refused like every such file, and whoever asks posternd to
+// end while it waits is heard.
+func TestTheWaitForAnInstallerEnds(t *testing.T) {
+	cfg := newConfig(t)
+	installing(t, &cfg)
+	path := filepath.Join(cfg.Libexec, bridgeProgram)
+	if err := os.Link(path, path+".second"); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := openSettled(context.Background(), nil, path, 3*replacedLook); f != nil || !errors.Is(err, owned.ErrRefused) || !strings.Contains(err.Error(), "2 names") {
+		t.Errorf("%v, %v", f, err)
+	}
+	cfg.Log = hclog.NewNullLogger()
+	leave := make(chan struct{})
+	close(leave)
+	left := cfg
+	left.Leave = leave
+	if err := Run(context.Background(), left); err != nil {
+		t.Errorf("asked to leave, it ended with %v", err)
+	}
+	ctx, end := context.WithCancel(context.Background())
+	end()
+	if err := Run(ctx, cfg); err != nil {
+		t.Errorf("asked to end, it ended with %v", err)
+	}
+	// Nothing is held any more, and without the second name the same serves.
+	if err := os.Remove(path + ".second"); err != nil {
+		t.Fatal(err)
+	}
+	start(t, cfg)
 }

@@ -36,7 +36,7 @@ type Supervisor struct {
 	launcher  *jail.Launcher
 	leases    *leases
 	authority *os.File // the program
-	bridge    *os.File // the program
+	bridge    *os.File // the copy of the program
 	own       []ownDir // directories no workspace may overlap
 	slots     chan struct{}
 	doors     int // projects that the authority can listen for
@@ -74,8 +74,12 @@ func SealDescriptors() error {
 // Run is posternd from start to end. It returns when ctx is done and everything it
 // made is gone, or an error, wrapping ErrConfig where nothing had been started.
 func Run(ctx context.Context, cfg Config) error {
-	s, undo, err := open(cfg)
+	s, undo, err := open(ctx, cfg)
 	defer func() { undo() }()
+	if errors.Is(err, errAsked) {
+		cfg.Log.Info("ended before it served", keyError, err)
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -111,7 +115,7 @@ func Run(ctx context.Context, cfg Config) error {
 }
 
 // open acquires everything in a ladder; undo gives it back in reverse.
-func open(cfg Config) (s *Supervisor, undo func(), err error) {
+func open(ctx context.Context, cfg Config) (s *Supervisor, undo func(), err error) {
 	var stack []func()
 	undo = func() {
 		for i := len(stack) - 1; i >= 0; i-- {
@@ -215,29 +219,21 @@ func open(cfg Config) (s *Supervisor, undo func(), err error) {
 	if err := prepareState(cfg.StateDir, cfg.UID, cfg.GID); err != nil {
 		return nil, undo, err
 	}
-	if s.authority, err = openProgram(filepath.Join(cfg.Libexec, authorityProgram)); err != nil {
-		return nil, undo, err
-	}
-	authority := s.authority // a rung that fails returns no s
-	stack = append(stack, func() { authority.Close() })
-	kept, err := privateDir(filepath.Join(cfg.RootDir, programsDir))
+	programs, err := cfg.keepPrograms(ctx)
 	if err != nil {
 		return nil, undo, err
 	}
-	defer kept.Close()
-	if err := mayExecute(kept); err != nil {
-		return nil, undo, err
-	}
-	if s.bridge, err = keepProgram(kept, filepath.Join(cfg.Libexec, bridgeProgram)); err != nil {
+	stack = append(stack, func() { programs.Close() })
+	if s.bridge, err = openCopy(programs, bridgeProgram); err != nil {
 		return nil, undo, err
 	}
 	bridge := s.bridge
 	stack = append(stack, func() { bridge.Close() })
-	stage, err := keepProgram(kept, filepath.Join(cfg.Libexec, jailProgram)) // started by its name
-	if err != nil {
+	if s.authority, err = cfg.openProgram(ctx, authorityProgram); err != nil {
 		return nil, undo, err
 	}
-	stage.Close()
+	authority := s.authority
+	stack = append(stack, func() { authority.Close() })
 	if s.run, err = openRunDir(cfg.RunDir); err != nil {
 		return nil, undo, err
 	}

@@ -38,6 +38,16 @@ var repair = map[uint32]string{OthersWrite: "go-w", OthersAny: "go="}
 // ErrRefused is what Check refuses with.
 var ErrRefused = errors.New("owner or mode is not acceptable")
 
+// ErrNames is wrapped beside ErrRefused where a file is refused for its further names, or
+// because it has none any more, and for nothing else.
+var ErrNames = errors.New("a file with one name is accepted")
+
+// names is ErrRefused for the names of a file.
+type names struct{}
+
+func (names) Error() string   { return ErrRefused.Error() }
+func (names) Unwrap() []error { return []error{ErrRefused, ErrNames} }
+
 // Open opens path for reading, without following a link at its end and without waiting
 // for a peer, whatever lies there; flags are added to those of open(2). The caller closes
 // the file.
@@ -80,7 +90,7 @@ func CheckBy(f *os.File, uid, forbidden uint32) error {
 		return fmt.Errorf("%q has mode %04o, at most %04o is accepted: look who may have written it, then chmod %s: %w",
 			f.Name(), st.Mode&0o7777, 0o777&^forbidden, repair[forbidden], ErrRefused)
 	case kind == unix.S_IFREG && st.Nlink != 1:
-		return fmt.Errorf("%q has %d names, one is accepted: copy it to a file of its own: %w", f.Name(), st.Nlink, ErrRefused)
+		return fmt.Errorf("%q has %d names, one is accepted: copy it to a file of its own: %w", f.Name(), st.Nlink, names{})
 	}
 	return nil
 }

@@ -62,6 +62,9 @@ func TestP9_OwnedUnfollowedUnrepaired(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), c.want) || len(raw) > 101 {
 				t.Errorf("%q, %v; want %q", raw, err, c.want)
 			}
+			if errors.Is(err, ErrNames) != strings.Contains(c.want, "names") || errors.Is(err, ErrNames) && !errors.Is(err, ErrRefused) {
+				t.Errorf("%v: refused for its names: %v", err, errors.Is(err, ErrNames))
+			}
 			if after, _ := os.Lstat(file); before != nil && (after == nil || after.Mode() != before.Mode() || after.Sys() == nil) {
 				t.Errorf("it was %v and is %v", before.Mode(), after)
 			}
