@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -57,6 +58,12 @@ func TestP3_ALabelThatIsUsedAgainIsAnotherServer(t *testing.T) {
 	if got := r.call("count.echo", `{"text":"five"}`); got.outcome() != "connection_disabled" {
 		t.Errorf("%.300s", got.raw)
 	}
+	// Its server is ended; a call that comes before its bridge has seen that would be told
+	// that the server it meant is not there.
+	until(t, "its server has ended", func() bool {
+		var ps api.PsResult
+		return w.Call(api.Ps, api.ProjectParams{Project: w.a.id}, &ps) == nil && !slices.ContainsFunc(ps.Rows, func(r api.PsRow) bool { return r.Kind == "server" && r.Label == "count" })
+	})
 	w.must("connection", "enable", "a", "count")
 	if got := r.call("count.echo", `{"text":"six"}`); got.outcome() != "ok" {
 		t.Errorf("%.300s", got.raw)
