@@ -122,7 +122,7 @@ var advice = map[Code]string{
 		"them can write. Register the server with `--scope task`, or under a profile whose workspace is read only or absent.",
 	PathOutside: "A known filesystem operation was called with a path that does not lie in the project's directory, through a " +
 		"link or `..` or as an absolute path other than below `/workspace`; or with none; or with a value that is no path. The tool server did " +
-		"not see the call. Name the file relative to the directory, or below `/workspace`. A name that begins with " +
+		"not see the call. The record's reason says which argument it was, and whether it is missing or lies outside: `postern activity`. Name the file relative to the directory, or below `/workspace`. A name that begins with " +
 		"`~`, or begins or ends with a space or a quote, is written `./~name`, or is renamed: servers read it in several ways.",
 	TierLowered: "The operator's mark is the least: a grant can call a tool more dangerous, never less. Grant it without " +
 		"`--tier`, or with a higher one.",

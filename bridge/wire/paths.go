@@ -30,8 +30,11 @@ type PathArgs struct {
 // there was a value under a path's name that is no path, or more than the bounds allow;
 // then the list says nothing.
 type Paths struct {
-	List       []string `json:"list,omitempty"`
-	Unreadable bool     `json:"unreadable,omitempty"`
+	List []string `json:"list,omitempty"`
+	// Under says of each path which of PathArgs.Names it stood under: a place in a closed
+	// table, so that a record can name an argument and holds no word of a runtime's.
+	Under      []byte `json:"under,omitempty"`
+	Unreadable bool   `json:"unreadable,omitempty"`
 }
 
 // Of reads the path arguments out of the arguments of a call: the bytes that are sent
@@ -42,29 +45,34 @@ func (a *PathArgs) Of(arguments jsontext.Value) *Paths {
 		return &Paths{}
 	}
 	d := jsontext.NewDecoder(bytes.NewReader(arguments))
-	if err := w.value(d, false); err != nil {
+	if err := w.value(d, noPath); err != nil {
 		return &Paths{Unreadable: true}
 	}
-	return &Paths{List: w.found}
+	return &Paths{List: w.found, Under: w.under}
 }
 
 type walk struct {
 	names []string
 	found []string
+	under []byte
 	bytes int
 }
 
+// noPath is the place of a name that is none of a path's.
+const noPath = -1
+
 var errNoPath = errors.New("a path argument cannot be read")
 
-func (w *walk) value(d *jsontext.Decoder, path bool) error {
+// value takes one value, where path is the place of the name that it stands under.
+func (w *walk) value(d *jsontext.Decoder, path int) error {
 	tok, err := d.ReadToken()
 	if err != nil {
 		return err
 	}
 	switch tok.Kind() {
 	case '"':
-		if path {
-			return w.add(tok.String())
+		if path != noPath {
+			return w.add(tok.String(), path)
 		}
 	case 'n': // no value at all
 	case '[':
@@ -80,25 +88,25 @@ func (w *walk) value(d *jsontext.Decoder, path bool) error {
 			if err != nil {
 				return err
 			}
-			if err := w.value(d, slices.Contains(w.names, fold(name.String()))); err != nil {
+			if err := w.value(d, slices.Index(w.names, fold(name.String()))); err != nil {
 				return err
 			}
 		}
 		_, err = d.ReadToken()
 	default:
-		if path {
+		if path != noPath {
 			return errNoPath
 		}
 	}
 	return err
 }
 
-func (w *walk) add(s string) error {
+func (w *walk) add(s string, path int) error {
 	w.bytes += len(s)
 	if len(w.found) == MaxPaths || checkPath(s) != nil || w.bytes > MaxPathBytes {
 		return errNoPath
 	}
-	w.found = append(w.found, s)
+	w.found, w.under = append(w.found, s), append(w.under, byte(min(path, 0xff)))
 	return nil
 }
 
@@ -147,7 +155,7 @@ func checkPaths(p *Paths) error {
 			return err
 		}
 	}
-	if len(p.List) > MaxPaths || total > MaxPathBytes || p.List != nil && (len(p.List) == 0 || p.Unreadable) {
+	if len(p.List) > MaxPaths || total > MaxPathBytes || p.List != nil && (len(p.List) == 0 || p.Unreadable) || p.Under != nil && len(p.Under) != len(p.List) {
 		return fmt.Errorf("%d paths of %d bytes: %w", len(p.List), total, errField)
 	}
 	return nil

@@ -34,6 +34,18 @@ func TestC13_PathArgumentsAreReadFromWhatIsSent(t *testing.T) {
 			t.Errorf("%s: %+v", row.says, got)
 		}
 	}
+	// Each path's name is told as its place in the table.
+	if got := someArgs.Of(jsontext.Value(`{"destination":"b","x":{"PATHS":["c","d"]},"source":"a"}`)); !slices.Equal(got.List, []string{"b", "c", "d", "a"}) || !slices.Equal(got.Under, []byte{5, 1, 1, 4}) {
+		t.Errorf("%+v", got)
+	}
+	for says, p := range map[string]Paths{"more names than paths": {List: []string{"a"}, Under: []byte{1, 2}}, "names without paths": {Under: []byte{1}}} {
+		if checkPaths(&p) == nil {
+			t.Errorf("%s are accepted", says)
+		}
+	}
+	if checkPaths(&Paths{List: []string{"a", "b"}, Under: []byte{0, 255}}) != nil {
+		t.Error("a name for each path is refused")
+	}
 	if got := someArgs.Of(nil); got.Unreadable || got.List != nil {
 		t.Errorf("no arguments: %+v", got)
 	}
@@ -61,10 +73,12 @@ func TestC13_PathArgumentsAreReadFromWhatIsSent(t *testing.T) {
 
 func TestWire3_TheMostPathsFitIntoOneMessage(t *testing.T) {
 	var list []string
+	var under []byte
 	for n := range MaxPaths {
+		under = append(under, 0xff)
 		list = append(list, fmt.Sprint(n, strings.Repeat(`"\`, (MaxPathBytes/MaxPaths-4)/2)))
 	}
-	m := Admit{Session: ids.New[ids.Session](now, [10]byte{}), Tool: strings.Repeat("x", MaxName), RequestID: strings.Repeat("\x01", MaxRequestID), Digest: strings.Repeat("ab", 32), Paths: &Paths{List: list}}
+	m := Admit{Session: ids.New[ids.Session](now, [10]byte{}), Tool: strings.Repeat("x", MaxName), RequestID: strings.Repeat("\x01", MaxRequestID), Digest: strings.Repeat("ab", 32), Paths: &Paths{List: list, Under: under}}
 	b, err := EncodeUp(nil, m)
 	if err != nil {
 		t.Fatal(err)

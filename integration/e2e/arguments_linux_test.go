@@ -81,11 +81,16 @@ func TestC13_APathArgumentOutsideTheProjectIsRefusedBeforeTheServer(t *testing.T
 	if calls := w.calls(w.a); len(calls) != received {
 		t.Errorf("%d calls reached the server, want %d: %v", len(calls), received, calls)
 	}
-	n := 0
+	n, reasons := 0, map[string]bool{}
 	for _, row := range w.records(w.a) {
 		if row.Code == "path_outside" {
 			n += int(max(row.Count, 1))
+			reasons[row.Reason] = true
 		}
+	}
+	// Which argument it was is recorded, and none of what the call was given.
+	if !reasons["path argument 1 of 1 (path): it is not a path beneath the directory"] || strings.Contains(fmt.Sprint(reasons), "passwd") || strings.Contains(fmt.Sprint(reasons), "secret") {
+		t.Errorf("%v", reasons)
 	}
 	if n != refused {
 		t.Errorf("%d refusals for a path are recorded, want %d", n, refused)

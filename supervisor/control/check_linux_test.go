@@ -57,6 +57,10 @@ func TestA3_ACheckOverTheSocketIsDecidedAndRecorded(t *testing.T) {
 	if len(got.Rules) != 1 || !strings.Contains(got.Rules[0].Read, `/etc/\x1b[2Jxxx`) || len(got.Rules[0].Read) > activity.MaxReason {
 		t.Errorf("%+v", got.Rules)
 	}
+	got = must[api.CheckResult](r.as(owner), api.Check, api.CheckParams{Task: string(task), Tool: "read_many_files", Paths: []string{workspace + "/mine", "/etc/passwd"}})
+	if len(got.Rules) != 1 || got.Rules[0].Read != `path 2 of 2, "/etc/passwd": it leads out of the directory` {
+		t.Errorf("%+v", got.Rules)
+	}
 	// Every rule that denies is told, in the order of explain and with its words; what each
 	// read, and where, to whoever may have the task explained.
 	theirs := must[api.TaskResult](r.as(host), api.TaskNew, api.TaskNewParams{Project: "shop", ForUID: stranger, Principal: "whatsapp:+5511999998888"}).Task

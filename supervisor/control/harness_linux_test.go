@@ -363,15 +363,17 @@ func (r *rig) posternd() {
 			f.Close()
 			r.say(order.TokenFileIs{Seq: m.Seq, Path: f.Name()}, fd)
 		case order.Resolve:
-			inside := true
-			for _, p := range m.Paths {
-				inside = inside && m.OfHost && strings.HasPrefix(p, "/srv/shop/") && !strings.Contains(p, "..")
+			out := order.Resolved{Seq: m.Seq, Inside: true}
+			for i, p := range m.Paths {
+				if out.Inside && !(m.OfHost && strings.HasPrefix(p, "/srv/shop/") && !strings.Contains(p, "..")) {
+					out.Inside, out.Which, out.Text = false, i, "it leads out of the directory"
+				}
 			}
 			if r.replaced.Load() {
 				r.say(order.Resolved{Seq: m.Seq, Code: refusal.ProjectReplaced})
 				continue
 			}
-			r.say(order.Resolved{Seq: m.Seq, Inside: inside})
+			r.say(out)
 		case order.Retire:
 			r.say(order.Done{Seq: m.Seq})
 		case order.StatJails:

@@ -96,6 +96,9 @@ func (g *Gate) Admit(set Set, m wire.Admit, running ids.Revision, seen Seen) Dec
 		}
 		rec := g.record(&k, conn, tool, m.RequestID, m.Digest, m.Size, code)
 		continues(&rec, m.Continues)
+		if code == refusal.PathOutside {
+			rec.Reason = pathReason(tool, m.Paths, seen)
+		}
 		g.arguments(s, &k, tool, m, &rec)
 		g.deny(s, rec)
 		return Decision{Code: code}
@@ -189,7 +192,11 @@ func (g *Gate) MayStart(set Set, m wire.Start, seen Seen) (Plan, *Ask, refusal.C
 	}
 	if v := g.verdict(seen); !v.Allow {
 		code := told(v)
-		g.deny(s, g.record(&k, m.Connection, m.Tool, m.RequestID, "", 0, code))
+		rec := g.record(&k, m.Connection, m.Tool, m.RequestID, "", 0, code)
+		if code == refusal.PathOutside {
+			rec.Reason = pathReason(m.Tool, m.Paths, seen)
+		}
+		g.deny(s, rec)
 		return Plan{}, nil, code
 	}
 	r := k.Revision

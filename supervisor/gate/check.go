@@ -144,7 +144,7 @@ func (g *Gate) Check(t *registry.Task, q Native, seen Seen) Checked {
 		out := Checked{Verdict: v, Reasons: g.reasonsNative(t, q.Tool, &k)}
 		for i, r := range out.Reasons {
 			if r.Code == refusal.PathOutside {
-				out.Reasons[i].Read = pathsText(q)
+				out.Reasons[i].Read = pathsText(q, seen)
 			}
 		}
 		return out
@@ -160,9 +160,12 @@ func (g *Gate) Check(t *registry.Task, q Native, seen Seen) Checked {
 
 // pathsText names the paths of a question, escaped and bounded, for whoever may have the
 // task explained. No record holds them.
-func pathsText(q Native) string {
+func pathsText(q Native, seen Seen) string {
 	if q.Unjudged || len(q.Paths) == 0 {
 		return "no path could be read out of the arguments"
+	}
+	if seen.Asked && seen.Which >= 0 && seen.Which < len(q.Paths) && seen.Why != "" {
+		return activity.Shown(fmt.Sprintf("path %d of %d, \"%s\": %s", seen.Which+1, len(q.Paths), q.Paths[seen.Which], seen.Why), activity.MaxReason)
 	}
 	text := fmt.Sprintf("%d paths, of which one or more lie outside:", len(q.Paths))
 	for _, p := range q.Paths {

@@ -1,11 +1,15 @@
 package gate
 
 import (
+	"cmp"
+	"fmt"
+
 	"postern/bridge/wire"
 	"postern/ids"
 	"postern/policy"
 	"postern/policy/class"
 	"postern/refusal"
+	"postern/supervisor/activity"
 	"postern/supervisor/registry"
 )
 
@@ -14,6 +18,8 @@ type Seen struct {
 	Asked  bool
 	Inside bool
 	Code   refusal.Code // why they could not be judged, "" where they were
+	Which  int          // the first that does not lie inside
+	Why    string       // it does not, in posternd's words, which name nothing that was found
 }
 
 // Ask is a question about paths that has to be answered before a call is decided: do
@@ -73,6 +79,28 @@ func (g *Gate) verdict(seen Seen) policy.Verdict {
 		v = policy.Verdict{Code: seen.Code}
 	}
 	return v
+}
+
+// pathReason says for a record which path argument a call was refused for: its place
+// among those of the call, the name it stood under, and whether it is missing or lies
+// outside. No value is in it, for whoever may read the record may not have seen the call.
+func pathReason(tool string, p *wire.Paths, seen Seen) string {
+	takes := class.ArgumentsOf(tool)
+	switch {
+	case p == nil:
+		return "its path arguments were not told"
+	case p.Unreadable:
+		return "a path argument is no path, or there are more or longer ones than may be"
+	case len(p.List) < takes.Least:
+		return fmt.Sprintf("%d path arguments, and the tool needs %d: it is missing", len(p.List), takes.Least)
+	case !seen.Asked || seen.Which < 0 || seen.Which >= len(p.List):
+		return ""
+	}
+	under := ""
+	if i := seen.Which; i < len(p.Under) && int(p.Under[i]) < len(takes.Names) {
+		under = " (" + takes.Names[p.Under[i]] + ")"
+	}
+	return activity.Clean(fmt.Sprintf("path argument %d of %d%s: %s", seen.Which+1, len(p.List), under, cmp.Or(seen.Why, "it lies outside")), activity.MaxReason)
 }
 
 // pathArgs says which arguments of a tool the bridge is to send along, nil for none.

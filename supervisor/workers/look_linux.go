@@ -29,7 +29,7 @@ func (w *Workers) look(s *set, a *gate.Ask, then func(gate.Seen)) {
 		w.looks--
 		seen := gate.Seen{Asked: true, Code: refusal.Busy}
 		if r, ok := m.(order.Resolved); ok {
-			seen.Inside, seen.Code = r.Inside, r.Code
+			seen.Inside, seen.Code, seen.Which, seen.Why = r.Inside, r.Code, r.Which, r.Text
 		}
 		if !s.ended {
 			then(seen)
@@ -55,7 +55,7 @@ func (w *Workers) Look(ctx context.Context, a *gate.Ask) (gate.Seen, error) {
 			w.looks--
 			seen := gate.Seen{Asked: true, Code: refusal.Busy}
 			if r, ok := m.(order.Resolved); ok {
-				seen.Inside, seen.Code = r.Inside, r.Code
+				seen.Inside, seen.Code, seen.Which, seen.Why = r.Inside, r.Code, r.Which, r.Text
 			}
 			done <- seen
 		})
