@@ -271,7 +271,10 @@ func describeArguments(p *api.CheckParams, raw jsontext.Value, here string) erro
 		} else {
 			var one string
 			p.Unjudged = p.Unjudged || json.Unmarshal(value, &one) != nil
-			paths = []string{one}
+			if paths = []string{one}; arg.Patch {
+				paths = patched(one)
+				p.Unjudged = p.Unjudged || len(paths) == 0
+			}
 		}
 		for _, path := range paths {
 			if !arg.Pattern {
@@ -293,6 +296,9 @@ func describeArguments(p *api.CheckParams, raw jsontext.Value, here string) erro
 		}
 	}
 	if !p.Unjudged && len(p.Paths) == 0 && len(native.Paths) > 0 {
+		if native.Paths[0].Patch {
+			p.Unjudged = true // there is no place where a patch is made that is not there
+		}
 		p.Paths = []string{here} // where a tool looks that is told no path
 	}
 	if p.Unjudged || len(p.Paths) > maxPaths {
@@ -300,6 +306,21 @@ func describeArguments(p *api.CheckParams, raw jsontext.Value, here string) erro
 	}
 	return nil
 }
+
+// patched are the files that a patch names, as Codex writes it: in lines of their own,
+// whatever stands around them. A line of a changed file that looks like one is taken for
+// one, because readers differ in how they look at the blanks before it.
+func patched(text string) (files []string) {
+	for line := range strings.Lines(text) {
+		head, name, named := strings.Cut(strings.TrimSpace(line), ":")
+		if mark, what, ok := strings.Cut(head, " "); named && ok && mark == "***" && slices.Contains(patchHeads, strings.ToLower(strings.Join(strings.Fields(what), " "))) {
+			files = append(files, strings.TrimSpace(name))
+		}
+	}
+	return files
+}
+
+var patchHeads = []string{"add file", "update file", "delete file", "move to"}
 
 // from puts a relative path beneath the directory it begins at. It tells false for
 // what a runtime may read as something else: a home, a URL, white space or quotes

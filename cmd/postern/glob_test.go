@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"postern/supervisor/api"
@@ -74,6 +75,40 @@ func TestC13_PatternsAreJudgedByWhereTheyBegin(t *testing.T) {
 		}
 		if !slices.Equal(p.Paths, row.want) || p.Unjudged != (row.want == nil) {
 			t.Errorf("%s %s: %q, unjudged %v, want %q", row.tool, row.args, p.Paths, p.Unjudged, row.want)
+		}
+	}
+}
+
+// The files of a patch are judged like any other tool's.
+func TestC13_APatchIsJudgedByTheFilesThatItNames(t *testing.T) {
+	for text, want := range map[string][]string{
+		"*** Begin Patch\n*** Add File: a/b.go\n+x\n*** End Patch":                                                       {"/w/a/b.go"},
+		"*** Begin Patch\n*** Update File: a.go\n*** Move to: b.go\n@@\n-x\n+*** y\n*** Delete File: c\n*** End Patch\n": {"/w/a.go", "/w/b.go", "/w/c"},
+		"*** Begin Patch\r\n*** Update File: /etc/passwd\r\n@@\r\n-x\r\n*** End Patch":                                   {"/etc/passwd"},
+		"*** Begin Patch\n  *** Delete File: ../x \n*** End Patch":                                                       {"/w/../x"},
+		"*** Begin Patch\n*** Add File:\n*** End Patch":                                                                  nil,
+		"*** Begin Patch\n*** Add File: ~/x\n*** End Patch":                                                              nil,
+		"*** Begin Patch\n*** End Patch":                                                                                 nil,
+		"":                                                                                                               nil,
+	} {
+		for _, name := range []string{"input", "patch"} {
+			args, err := json.Marshal(map[string]string{name: text})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := api.CheckParams{Tool: "apply_patch"}
+			if err := describeArguments(&p, args, "/w"); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(p.Paths, want) || p.Unjudged != (want == nil) {
+				t.Errorf("%q: %q, unjudged %v, want %q", text, p.Paths, p.Unjudged, want)
+			}
+		}
+	}
+	for _, args := range []string{`{}`, `{"input":7}`, `{"input":null}`, `{"changes":{"/etc/passwd":{}}}`} {
+		p := api.CheckParams{Tool: "apply_patch"}
+		if err := describeArguments(&p, jsontext.Value(args), "/w"); err != nil || !p.Unjudged {
+			t.Errorf("%s: %+v, %v", args, p, err)
 		}
 	}
 }

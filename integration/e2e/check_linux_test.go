@@ -234,3 +234,24 @@ func TestC13_APatternThatSpellsAWayOutIsRefused(t *testing.T) {
 		}
 	}
 }
+
+// A patch writes where its text says, and no argument of its own names that.
+func TestC13_APatchIsHeldToTheWorkspace(t *testing.T) {
+	w := newWorld(t)
+	_, task := w.token(w.a, runtimeUID)
+	ws := w.a.workspace
+	for _, row := range []struct {
+		input map[string]any
+		want  int
+	}{
+		{map[string]any{"input": "*** Begin Patch\n*** Add File: new.txt\n+x\n*** Update File: " + ws + "/secret.txt\n@@\n-a\n+b\n*** End Patch"}, 0},
+		{map[string]any{"input": "*** Begin Patch\n*** Add File: new.txt\n+x\n*** Update File: /etc/passwd\n@@\n-a\n+b\n*** End Patch"}, 2},
+		{map[string]any{"patch": "*** Begin Patch\n*** Update File: secret.txt\n*** Move to: ../x\n*** End Patch"}, 2},
+		{map[string]any{"input": "*** Begin Patch\n*** End Patch"}, 2},
+		{map[string]any{}, 2},
+	} {
+		if status, said := w.hook(runtimeUID, task, ws, "apply_patch", row.input); status != row.want || row.want == 2 && !strings.Contains(said, "path_outside") {
+			t.Errorf("%v: status %d, %q; want %d", row.input, status, said, row.want)
+		}
+	}
+}

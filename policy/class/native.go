@@ -62,7 +62,7 @@ var natives = []Native{
 	{"Task", []string{claude}, 0, nil},
 
 	{"shell", []string{codex}, run, nil},
-	{"apply_patch", []string{codex}, fsr | fsw, nil}, // its paths are inside the patch
+	{"apply_patch", []string{codex}, fsr | fsw, []PathArg{patch("input"), patch("patch")}},
 	{"update_plan", []string{codex}, 1 << RuntimeInspect, nil},
 	{"view_image", []string{codex}, fsr, []PathArg{one("path")}},
 

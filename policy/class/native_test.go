@@ -30,7 +30,7 @@ func TestC11_EveryNativeToolHasItsRow(t *testing.T) {
 			t.Errorf("%q is %q by %q, want %q", n.Name, n.Classes, n.Runtimes, want)
 		}
 		// A tool that writes files by path says which argument that is.
-		if n.Classes.Has(FilesystemWrite) && n.Name != "apply_patch" && !slices.ContainsFunc(n.Paths, func(a PathArg) bool { return a.Written }) {
+		if n.Classes.Has(FilesystemWrite) && !slices.ContainsFunc(n.Paths, func(a PathArg) bool { return a.Written }) {
 			t.Errorf("%q writes and names no path", n.Name)
 		}
 	}

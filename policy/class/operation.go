@@ -6,12 +6,14 @@ type PathArg struct {
 	List    bool // a list of paths
 	Written bool // what it names is made, changed or removed
 	Pattern bool // with wildcards, beneath the path that stands before it in the table
+	Patch   bool // a text that names the files which it makes, changes and removes
 }
 
 func one(name string) PathArg     { return PathArg{Name: name} }
 func many(name string) PathArg    { return PathArg{Name: name, List: true} }
 func glob(name string) PathArg    { return PathArg{Name: name, List: true, Pattern: true} }
 func written(name string) PathArg { return PathArg{Name: name, Written: true} }
+func patch(name string) PathArg   { return PathArg{Name: name, Written: true, Patch: true} }
 
 // operation is what is known of a filesystem operation by its name, in any server.
 type operation struct {
