@@ -21,6 +21,7 @@ type file struct {
 	vfs     string      // "" is the operating system's; tests name one that fails
 	is      os.FileInfo // when it was opened
 	writer  *sqlite3.Conn
+	layer   *layer      // between the writer and vfs; nil in memory
 	logged  int         // frames in the log after the last commit
 	commits *commits    // of its store; nil for none
 	copied  atomic.Bool // while a copy reads, the log cannot begin anew, and trying costs more with each commit
@@ -30,12 +31,17 @@ func openFile(path, vfs string, schemas []string, alive func()) (*file, error) {
 	if err := safeFile(path); err != nil {
 		return nil, err
 	}
-	c, err := connect(path, vfs, sqlite3.OPEN_READWRITE)
+	below, err := newLayer(vfs, alive)
 	if err != nil {
+		return nil, fmt.Errorf("open %q: %w", path, err)
+	}
+	c, err := connect(path, below.name, sqlite3.OPEN_READWRITE)
+	if err != nil {
+		below.remove()
 		return nil, fmt.Errorf("open %q: %w", path, classify(err))
 	}
 	c.SetInterrupt(telling{context.Background(), alive})
-	f := &file{path: path, vfs: vfs, writer: c}
+	f := &file{path: path, vfs: vfs, writer: c, layer: below}
 	if f.is, err = os.Lstat(path); err != nil {
 		f.close()
 		return nil, fmt.Errorf("open %q: %w: %w", path, err, ErrIO)
@@ -113,7 +119,11 @@ func (f *file) close() error {
 	}
 	c := f.writer
 	f.writer = nil
-	return c.Close()
+	err := c.Close()
+	if err == nil && f.layer != nil {
+		f.layer.remove()
+	}
+	return err
 }
 
 // transaction runs do between BEGIN IMMEDIATE and a durable COMMIT. After an

@@ -113,7 +113,8 @@ func silent() {}
 
 // OpenTelling is Open, and calls alive again and again while the files are checked, copied
 // and migrated, which takes minutes where they are large. It calls it from the work
-// itself: where that stands still, so does what it tells.
+// itself, when the disk has read or written something and when a statement goes on: where
+// that stands still, so does what it tells.
 func OpenTelling(dir string, alive func()) (*Store, error) { return openOver(dir, "", alive) }
 
 // openOver is OpenTelling over a file system that SQLite knows by a name.
@@ -165,20 +166,11 @@ func openOver(dir, vfs string, alive func()) (*Store, error) {
 		return nil, err
 	}
 	for _, f := range []*file{s.policy, s.activity} {
-		f.writer.SetInterrupt(context.Background())
+		f.hush()
 	}
 	ok = true
 	return s, nil
 }
-
-// telling is a context that never ends. SQLite asks it whether it has, every thousand
-// steps of a statement, and that is how long work can tell that it goes on.
-type telling struct {
-	context.Context
-	alive func()
-}
-
-func (t telling) Err() error { t.alive(); return nil }
 
 // UnsafeOpenMemory makes a store that nothing survives. It is for measuring what
 // a commit costs without a disk; all of it must be used by one goroutine, and Run
