@@ -68,7 +68,7 @@ var natives = []Native{
 
 	{"list_directory", []string{gemini}, fsr, []PathArg{one("path"), one("dir_path")}},
 	{"glob", []string{gemini}, fsr, []PathArg{one("path"), one("dir_path"), glob("pattern")}},
-	{"search_file_content", []string{gemini}, fsr, []PathArg{one("path"), one("dir_path")}},
+	{"search_file_content", []string{gemini}, fsr, []PathArg{one("path"), one("dir_path"), glob("include")}},
 	{"read_many_files", []string{gemini}, fsr, []PathArg{glob("paths"), glob("include")}},
 	{"replace", []string{gemini}, fsr | fsw, []PathArg{written("file_path")}},
 	{"run_shell_command", []string{gemini}, run, nil},
