@@ -23,7 +23,8 @@ const Masked = `"[masked]"`
 
 // maskedAnyway are the ends of names whose values are masked in every server's arguments,
 // folded: whoever registers a server may not know that it has such a one.
-var maskedAnyway = []string{"password", "passwd", "passphrase", "secret", "token", "apikey", "accesskey", "privatekey", "authorization", "cookie", "credential", "credentials"}
+var maskedAnyway = []string{"password", "passwd", "passphrase", "secret", "token", "apikey", "accesskey", "privatekey", "authorization", "cookie", "credential",
+	"passwords", "secrets", "apikeys", "accesskeys", "privatekeys", "cookies", "credentials"} // and no "tokens": max_tokens is a count
 
 // A Mask says which members of arguments are secret: those of a name, at any depth, or
 // those at a path from the top ("/auth/key"), in which arrays are passed through.

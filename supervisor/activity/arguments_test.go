@@ -25,6 +25,8 @@ func TestE1_SecretFieldsOfArgumentsAreMasked(t *testing.T) {
 		{`{"a/b":1,"a":{"b":2}}`, `{"a/b":"[masked]","a":{"b":2}}`},
 		{`{"cardNumber":1}`, `{"cardNumber":"[masked]"}`},
 		// Whatever a registration forgot.
+		{`{"old_passwords":["a"],"secrets":{"db":"b"},"API-Keys":["c"],"cookies":"d","accessKeys":[1],"private_keys":[2],"keys":["e"]}`,
+			`{"old_passwords":"[masked]","secrets":"[masked]","API-Keys":"[masked]","cookies":"[masked]","accessKeys":"[masked]","private_keys":"[masked]","keys":["e"]}`},
 		{`{"db_password":1,"apiKey":2,"Authorization":3,"next_token":4,"max_tokens":5,"secrets_of":6}`,
 			`{"db_password":"[masked]","apiKey":"[masked]","Authorization":"[masked]","next_token":"[masked]","max_tokens":5,"secrets_of":6}`},
 		{`["a",{"token":"b"}]`, `["a",{"token":"[masked]"}]`},
