@@ -224,6 +224,8 @@ func TestLaunch2_KillingTheWriterLeavesOldFactsOrNew(t *testing.T) {
 // childRole is what the test binary does when a test starts it.
 func childRole(role string) {
 	switch role {
+	case "denied":
+		denied()
 	case "posternd":
 		asProcess(os.Getenv("POSTERN_LAUNCH_DIR"))
 	case "writer":
