@@ -276,7 +276,12 @@ func describeArguments(p *api.CheckParams, raw jsontext.Value, here string) erro
 				p.Unjudged = p.Unjudged || len(paths) == 0
 			}
 		}
+		// A hook that takes long is given up by its runtime, which goes on without it.
+		p.Unjudged = p.Unjudged || len(paths) > maxPaths
 		for _, path := range paths {
+			if p.Unjudged || len(p.Paths) > maxPaths {
+				break
+			}
 			if !arg.Pattern {
 				full, plain := from(here, path)
 				p.Paths, p.Unjudged, base = append(p.Paths, full), p.Unjudged || !plain, full

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -113,6 +114,33 @@ func TestC13_APatchIsJudgedByTheFilesThatItNames(t *testing.T) {
 		p := api.CheckParams{Tool: "apply_patch"}
 		if err := describeArguments(&p, jsontext.Value(args), "/w"); err != nil || !p.Unjudged {
 			t.Errorf("%s: %+v, %v", args, p, err)
+		}
+	}
+}
+
+// Patterns without end are not read to their end: a hook that takes long decides nothing.
+func TestC13_ManyPatternsAreRefusedAtOnce(t *testing.T) {
+	for name, patterns := range map[string][]string{
+		"as many as may be":       slices.Repeat([]string{"*.go"}, maxPaths),
+		"one more":                slices.Repeat([]string{"*.go"}, maxPaths+1),
+		"each means as many":      slices.Repeat([]string{strings.Repeat("{a,b}", 8) + "/*"}, maxPaths),
+		"without end, and plain":  slices.Repeat([]string{"a"}, 1<<20),
+		"without end, and braces": slices.Repeat([]string{strings.Repeat("{*,?}", 8)}, 1<<18),
+	} {
+		args, err := json.Marshal(map[string]any{"include": patterns})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := api.CheckParams{Tool: "read_many_files"}
+		began := time.Now()
+		if err := describeArguments(&p, args, "/w"); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took > checkWait/2 {
+			t.Errorf("%s: %v", name, took)
+		}
+		if judged := strings.HasPrefix(name, "as many") || strings.HasPrefix(name, "each"); p.Unjudged == judged {
+			t.Errorf("%s: unjudged %v", name, p.Unjudged)
 		}
 	}
 }
