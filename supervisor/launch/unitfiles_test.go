@@ -61,7 +61,7 @@ func TestSurroundings_TheShippedUnitIsWhatTheStartAsksFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	unit := directives("postern.service", string(raw))
-	if found := inEffect(unit, append([]string{"PrivateUsers", "ProtectControlGroups", "ProcSubset"}, filtering...)...); len(found) != 0 {
+	if found := inEffect(unit, append([]string{"PrivateUsers", "PrivatePIDs", "ProtectControlGroups", "ProcSubset", "SecureBits", "CPUSchedulingPolicy", "StateDirectory"}, filtering...)...); len(found) != 0 {
 		t.Errorf("the start refuses %s", where(found))
 	}
 	want := []string{"CAP_SYSLOG"} // a jail starts without; kmsg_linux.go
@@ -69,7 +69,7 @@ func TestSurroundings_TheShippedUnitIsWhatTheStartAsksFor(t *testing.T) {
 		want = append(want, c.name)
 	}
 	slices.Sort(want)
-	for name, value := range map[string]string{"CapabilityBoundingSet": strings.Join(want, " "), "NoNewPrivileges": "yes", "Delegate": "yes", "OOMPolicy": "continue", "KillMode": "mixed", "LimitCORE": "0:1"} {
+	for name, value := range map[string]string{"CapabilityBoundingSet": strings.Join(want, " "), "NoNewPrivileges": "yes", "Delegate": "yes", "OOMPolicy": "continue", "KillMode": "mixed", "LimitCORE": "0:1", "RuntimeDirectoryMode": "0711", "RestartPreventExitStatus": "77 78"} {
 		found := inEffect(unit, name)
 		if len(found) != 1 {
 			t.Errorf("%s= is not set", name)
