@@ -15,6 +15,7 @@ import (
 // manager is what systemd said of itself in the environment; the zero manager is none.
 type manager struct {
 	unit     bool          // posternd is the main process of a unit
+	managed  bool          // posternd was started by it, whatever number it has
 	socket   string        // where it hears how posternd goes
 	watchdog time.Duration // how long it waits for a sign of life; 0 for ever
 }
@@ -23,7 +24,8 @@ type manager struct {
 func managerOf() manager {
 	m := manager{socket: os.Getenv("NOTIFY_SOCKET")}
 	// The number tells a unit's own process from one that a shell of the unit started.
-	m.unit = os.Getenv("SYSTEMD_EXEC_PID") == strconv.Itoa(os.Getpid())
+	given := os.Getenv("SYSTEMD_EXEC_PID")
+	m.managed, m.unit = given != "", given == strconv.Itoa(os.Getpid())
 	if d, err := daemon.SdWatchdogEnabled(false); err == nil {
 		m.watchdog = d
 	}
@@ -33,7 +35,7 @@ func managerOf() manager {
 // settle tells launch what the manager expects. It gives the environment back the one
 // variable that go-systemd reads at each message; no child gets an environment at all.
 func (m manager) settle(cfg *launch.Config) {
-	cfg.Unit, cfg.Watchdog = m.unit, m.watchdog
+	cfg.Unit, cfg.Managed, cfg.Watchdog = m.unit, m.managed, m.watchdog
 	if m.socket != "" {
 		os.Setenv("NOTIFY_SOCKET", m.socket)
 	}

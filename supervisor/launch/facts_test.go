@@ -240,6 +240,8 @@ func childRole(role string) {
 				os.Stdout.Write([]byte{'.'})
 			}
 		}
+	case "surroundings":
+		fmt.Print(changedAround(os.Getenv("POSTERN_LAUNCH_DIR"), os.Getenv("POSTERN_LAUNCH_CHANGE")))
 	case "hold":
 		file, err := openRootDir(os.Getenv("POSTERN_LAUNCH_DIR"))
 		if err != nil {

@@ -105,6 +105,7 @@ type Config struct {
 	LockDir   string // machine-wide locks, /run/lock
 	Cgroup    string // of jail.Config; "" with Unit: below the unit's own group
 	Unit      bool   // a service manager started posternd, in a group of its own
+	Managed   bool   // a service manager started posternd, whether or not it knows it by its number
 
 	Credentials string // the directory in which systemd gives posternd credentials; "" for none
 

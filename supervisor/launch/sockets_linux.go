@@ -39,6 +39,10 @@ func openRunDir(path string) (*runDir, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := checkPassable(dir); err != nil {
+		dir.Close()
+		return nil, err
+	}
 	r := &runDir{path: path, dir: dir}
 	if err := lockFile(dir); err != nil {
 		dir.Close()
@@ -55,6 +59,19 @@ func openRunDir(path string) (*runDir, error) {
 		}
 	}
 	return r, nil
+}
+
+// checkPassable refuses a run directory through which nobody but root reaches a socket:
+// everything would serve, and nobody could connect.
+func checkPassable(dir *os.File) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(dir.Fd()), &st); err != nil {
+		return os.NewSyscallError("fstat", err)
+	}
+	if st.Mode&0o001 == 0 && (st.Gid == 0 || st.Mode&0o010 == 0) {
+		return fmt.Errorf("run directory %q has mode %04o, and nobody but root could connect: leave RuntimeDirectoryMode= of the unit at 0711, or chmod 0711 it", dir.Name(), st.Mode&0o7777)
+	}
+	return nil
 }
 
 // makeDir makes a directory with exactly this mode, whatever the umask; one that is

@@ -39,7 +39,8 @@ type Supervisor struct {
 	bridge    *os.File // the copy of the program
 	own       []ownDir // directories no workspace may overlap
 	slots     chan struct{}
-	doors     int // projects that the authority can listen for
+	doors     int         // projects that the authority can listen for
+	unit      []directive // what the files of the unit say that posternd was started by, if by one
 
 	change  sync.Mutex   // one change of the facts at a time, and the start of a life
 	handing sync.RWMutex // held for reading while a jail that is handed a secret starts
@@ -81,6 +82,9 @@ func Run(ctx context.Context, cfg Config) error {
 		return nil
 	}
 	if err != nil {
+		return err
+	}
+	if err := s.tryJail(ctx); err != nil {
 		return err
 	}
 	root, err := s.listenRoot()
@@ -140,19 +144,23 @@ func open(ctx context.Context, cfg Config) (s *Supervisor, undo func(), err erro
 	unix.Umask(0o022)
 
 	around, err := lookAround()
-	if err := errors.Join(append(around.inTheWay(), err)...); err != nil {
+	around.managed = cfg.Managed
+	if err := errors.Join(slices.Concat(around.inTheWay(), around.shutOff(cfg.written()), []error{err})...); err != nil {
 		return nil, undo, err
 	}
 	if cfg.Cgroup, err = cfg.group(); err != nil {
 		return nil, undo, err
 	}
-	s = &Supervisor{cfg: cfg, live: settingsOf(cfg), hadFile: cfg.FileFound, config: api.ConfigState{File: cfg.File, At: time.Now().UnixMilli()}, own: cfg.ownDirs(), jails: map[ids.Jail]*running{}, building: map[*running]chan struct{}{}, looks: map[ids.Project]int{}, resolves: newSeats(maxResolves), fetches: newSeats(maxFetches), copies: make(chan struct{}, maxCopies), rooms: rooms{all: map[ids.Jail]*roomOf{}}, leases: newLeases(cfg.UIDs), slots: make(chan struct{}, maxLaunches)}
+	s = &Supervisor{cfg: cfg, unit: around.unit, live: settingsOf(cfg), hadFile: cfg.FileFound, config: api.ConfigState{File: cfg.File, At: time.Now().UnixMilli()}, own: cfg.ownDirs(), jails: map[ids.Jail]*running{}, building: map[*running]chan struct{}{}, looks: map[ids.Project]int{}, resolves: newSeats(maxResolves), fetches: newSeats(maxFetches), copies: make(chan struct{}, maxCopies), rooms: rooms{all: map[ids.Jail]*roomOf{}}, leases: newLeases(cfg.UIDs), slots: make(chan struct{}, maxLaunches)}
 	if s.file, err = openRootDir(cfg.RootDir); err != nil {
-		return nil, undo, err
+		return nil, undo, around.changedBy(err, "StateDirectory", "StateDirectoryMode")
 	}
 	stack = append(stack, s.file.close)
 	if s.facts, err = s.loadFacts(); err != nil {
 		return nil, undo, err
+	}
+	for _, err := range around.shutOff(workspacesOf(s.facts)) {
+		cfg.Log.Warn("a workspace is not here as it is on the host, and its servers meet that", keyError, err)
 	}
 	if s.doors, err = openDoors(); err != nil {
 		return nil, undo, err
@@ -217,11 +225,11 @@ func open(ctx context.Context, cfg Config) (s *Supervisor, undo func(), err erro
 		return nil, undo, errors.Join(err, fmt.Errorf("the root facts, the hosts and the access policy take %d bytes for the authority, at most %d", len(raw), order.MaxRoot))
 	}
 	if err := prepareState(cfg.StateDir, cfg.UID, cfg.GID); err != nil {
-		return nil, undo, err
+		return nil, undo, around.changedBy(err, "StateDirectory", "StateDirectoryMode")
 	}
 	programs, err := cfg.keepPrograms(ctx)
 	if err != nil {
-		return nil, undo, err
+		return nil, undo, around.changedBy(err, "NoExecPaths")
 	}
 	stack = append(stack, func() { programs.Close() })
 	if s.bridge, err = openCopy(programs, bridgeProgram); err != nil {

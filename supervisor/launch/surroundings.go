@@ -18,6 +18,13 @@ type surroundings struct {
 	// denies is what PR_GET_MDWE says: other than 0, no memory may become executable, in
 	// posternd and in whatever it starts.
 	denies int
+	// host is what process 1 has mounted, "" where that cannot be read.
+	host string
+	// secureBits are those of capabilities(7), policy is how the kernel schedules.
+	secureBits, policy int
+	// pid is the own number, and managed says that a service manager gave it its environment.
+	pid     int
+	managed bool
 	// unit is what the files of the unit say that posternd was started by, if by one. It
 	// decides nothing; it tells where to look for what the kernel does not let be.
 	unit []directive
@@ -81,8 +88,26 @@ func (s surroundings) inTheWay() (out []error) {
 			bad("no core may have a byte here, and a jail sets that limit to 1, so that no program takes its core either: set LimitCORE=0:1 in the unit, or ulimit -Hc 1 before posternd")
 		}
 	}
+	if s.secureBits != 0 {
+		bad("the secure bits are %#x here, which every child has too, and a jail gives its privilege away by its own: take out of the unit %s", s.secureBits, orElse(where(inEffect(s.unit, "SecureBits")), "SecureBits="))
+	}
+	if p := s.policy; p&schedResetOnFork == 0 && (p == schedFIFO || p == schedRR || p == schedDeadline) {
+		bad("posternd runs under a real-time policy (%d of sched(7)), which every jail would have too, and no control group bounds: take out of the unit %s, or add CPUSchedulingResetOnFork=yes", p, orElse(where(inEffect(s.unit, "CPUSchedulingPolicy")), "CPUSchedulingPolicy="))
+	}
+	if s.managed && s.pid == 1 {
+		bad("posternd is process 1 of a process namespace of its own, where nobody who connects has a number: take out of the unit %s", orElse(where(inEffect(s.unit, "PrivatePIDs")), "PrivatePIDs="))
+	}
 	return append(out, s.mountsInTheWay()...)
 }
+
+// The policies of sched(7) that no weight and no limit of a control group bounds, and the
+// bit by which a child has another. Source: include/uapi/linux/sched.h.
+const (
+	schedFIFO        = 1
+	schedRR          = 2
+	schedDeadline    = 6
+	schedResetOnFork = 0x40000000
+)
 
 // filteredBy says what installed the filters: the lines of the unit that do, by their
 // places, or which ones those could be.

@@ -28,6 +28,19 @@ func lookAround() (s surroundings, err error) {
 		failed = append(failed, fmt.Errorf("prctl PR_GET_MDWE: %w", err))
 	}
 	s.noNamespace = tryNamespaces()
+	if s.secureBits, err = unix.PrctlRetInt(unix.PR_GET_SECUREBITS, 0, 0, 0, 0); err != nil {
+		failed = append(failed, os.NewSyscallError("prctl get_securebits", err))
+	}
+	attr, err := unix.SchedGetAttr(0, 0)
+	if err != nil {
+		failed = append(failed, os.NewSyscallError("sched_getattr", err))
+	} else if s.policy = int(attr.Policy); attr.Flags&unix.SCHED_FLAG_RESET_ON_FORK != 0 {
+		s.policy |= schedResetOnFork
+	}
+	s.pid = os.Getpid()
+	// It says what is the host's own doing. Where it cannot be read, nothing is told apart.
+	host, _ := os.ReadFile("/proc/1/mountinfo")
+	s.host = string(host)
 	s.unit = readUnit(unitDirs, unitOf(read("/proc/self/cgroup")))
 	return s, errors.Join(failed...)
 }

@@ -33,6 +33,18 @@ func TestSurroundings_C169_C170_WhatIsInTheWayIsNamed(t *testing.T) {
 	if out := hidden.inTheWay(); len(out) != 0 {
 		t.Errorf("processes of others are hidden: %v", out)
 	}
+	for what, change := range map[string]func(*surroundings){
+		"a real-time policy that no child has": func(s *surroundings) { s.policy = schedFIFO | schedResetOnFork },
+		"a policy below the usual one":         func(s *surroundings) { s.policy = 5 },
+		"process 1, of nobody's unit":          func(s *surroundings) { s.pid = 1 },
+		"another process of a unit":            func(s *surroundings) { s.managed, s.pid = true, 2 },
+	} {
+		s := good
+		change(&s)
+		if out := s.inTheWay(); len(out) != 0 {
+			t.Errorf("%s: %v", what, out)
+		}
+	}
 	for what, s := range map[string]surroundings{
 		"one byte of a core": {limits: fmt.Sprintf(coreLimits, "1"), status: strings.Replace(goodStatus, "000001ffffffffff", noResource, 1)},
 		"who may raise it":   {limits: fmt.Sprintf(coreLimits, "0"), status: goodStatus},
@@ -59,7 +71,10 @@ func TestSurroundings_C169_C170_WhatIsInTheWayIsNamed(t *testing.T) {
 		"no user namespaces": {func(s *surroundings) {
 			s.noNamespace = "clone with a new user namespace: no space left on device, errno 28"
 		}, []string{"new user namespace", "errno 28", "user.max_user_namespaces", "sysctl"}},
-		"PrivateUsers": {func(s *surroundings) { s.uidMap = "0 0 1\n" }, []string{"PrivateUsers="}},
+		"SecureBits":          {func(s *surroundings) { s.secureBits = 0x3 }, []string{"0x3", "SecureBits="}},
+		"CPUSchedulingPolicy": {func(s *surroundings) { s.policy = schedRR }, []string{"real-time policy (2", "CPUSchedulingPolicy=", "CPUSchedulingResetOnFork=yes"}},
+		"PrivatePIDs":         {func(s *surroundings) { s.managed, s.pid = true, 1 }, []string{"process 1", "PrivatePIDs="}},
+		"PrivateUsers":        {func(s *surroundings) { s.uidMap = "0 0 1\n" }, []string{"PrivateUsers="}},
 		"a capability": {func(s *surroundings) {
 			s.status = strings.Replace(goodStatus, "000001ffffffffff", "000001ffffdfffff", 1)
 		}, []string{"CAP_SYS_ADMIN", "CapabilityBoundingSet="}},
@@ -84,6 +99,47 @@ func TestSurroundings_C169_C170_WhatIsInTheWayIsNamed(t *testing.T) {
 				t.Errorf("%s: no %q in: %v", name, want, text)
 			}
 		}
+	}
+}
+
+// A directory that the unit hides, replaces by an empty one or makes read-only is named
+// with the directive, and one that the host itself has so is not.
+func TestSurroundings_WhatAUnitShutsOffIsNamed(t *testing.T) {
+	const (
+		root    = "22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n"
+		hidden  = "90 22 0:25 /systemd/inaccessible/dir /srv ro,nosuid,nodev,noexec shared:2 - tmpfs tmpfs rw,mode=755\n"
+		empty   = "90 22 0:60 / /var/lib rw,relatime - tmpfs tmpfs rw,mode=755\n"
+		closed  = "90 22 8:1 / / ro,relatime - ext4 /dev/sda1 rw\n"
+		private = "90 22 8:1 /tmp/systemd-private-1f/tmp /tmp rw - ext4 /dev/sda1 rw\n"
+	)
+	dirs := []needed{{"root-dir", "/var/lib/postern-root"}, {"the workspace of a", "/srv/a"}, {"the workspace of b", "/tmp/b"}, {"the workspace of c", "/srvc"}}
+	unit := directives("/etc/x.conf", "[Service]\nProtectSystem=strict\nTemporaryFileSystem=/var/lib\nPrivateTmp=yes\nInaccessiblePaths=/srv\n")
+	for name, c := range map[string]struct {
+		here, host string
+		want       []string
+	}{
+		"all as on the host":   {root, root, nil},
+		"hidden":               {root + hidden, root, []string{`the workspace of a: "/srv/a" is made inaccessible: take out of the unit InaccessiblePaths= (/etc/x.conf:5)`}},
+		"empty":                {root + empty, root, []string{`root-dir: "/var/lib/postern-root" is on an empty file system of the unit's own: take out of the unit TemporaryFileSystem= (/etc/x.conf:3)`}},
+		"empty on the host":    {root + empty, root + strings.Replace(empty, "90 22 0:60", "30 22 0:60", 1), nil},
+		"the unit's own /tmp":  {root + private, root, []string{`"/tmp/b" is on a directory of the unit's own: take out of the unit PrivateTmp=`}},
+		"read-only":            {root + closed, root, []string{"root-dir", "of a", "of b", `"/srvc" is read-only: take out of the unit ProtectSystem= (/etc/x.conf:2), or add ReadWritePaths=/srvc`}},
+		"read-only, the host":  {closed, closed, nil},
+		"the host is not seen": {closed, "", nil},
+	} {
+		out := surroundings{mounts: c.here, host: c.host, unit: unit}.shutOff(dirs)
+		if len(out) != len(c.want) {
+			t.Errorf("%s: %d complaints: %v", name, len(out), out)
+			continue
+		}
+		for i, want := range c.want {
+			if !strings.Contains(out[i].Error(), want) {
+				t.Errorf("%s: no %q in: %v", name, want, out[i])
+			}
+		}
+	}
+	if text := fmt.Sprint(surroundings{mounts: root + empty, host: root}.shutOff(dirs)); !strings.Contains(text, "TemporaryFileSystem= or ProtectHome= or PrivateTmp=") {
+		t.Errorf("without a unit's files: %s", text)
 	}
 }
 

@@ -2,6 +2,8 @@ package launch
 
 import (
 	"fmt"
+	"path"
+	"slices"
 	"strings"
 )
 
@@ -68,4 +70,22 @@ func where(found []directive) string {
 		texts = append(texts, fmt.Sprintf("%s= (%s)", d.name, d.place))
 	}
 	return strings.Join(texts, ", ")
+}
+
+// maxAdded bounds how many lines addedTo names.
+const maxAdded = 32
+
+// addedTo names what drop-ins added to a unit, for the end of a sentence about something
+// that only one of them can have done. It is "" where they add nothing.
+func addedTo(unit []directive) string {
+	var names []string
+	for _, d := range unit {
+		if strings.HasSuffix(path.Dir(d.place), ".d") && !slices.Contains(names, d.name) && len(names) < maxAdded {
+			names = append(names, d.name)
+		}
+	}
+	if text := where(inEffect(unit, names...)); text != "" {
+		return "; what drop-ins of the unit say, one of which may be why: " + text
+	}
+	return ""
 }
