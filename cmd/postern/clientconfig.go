@@ -125,12 +125,18 @@ func jsonStanza(member string, withType, withEnv bool) func(string, []string) (s
 	}
 }
 
-// tomlStanza relies on this: a JSON string is also a TOML basic string.
 func tomlStanza(command string, args []string) (string, error) {
-	c, err := json.Marshal(command)
+	c, err := tomlValue(command)
 	if err != nil {
 		return "", err
 	}
-	list, err := json.Marshal(args)
+	list, err := tomlValue(args)
 	return fmt.Sprintf("[mcp_servers.postern]\ncommand = %s\nargs = %s\n", c, list), err
+}
+
+// tomlValue writes strings. A JSON string is also a TOML basic string, but for DEL, which
+// only the latter wants escaped (TOML 1.0.0, "String").
+func tomlValue(v any) (string, error) {
+	raw, err := json.Marshal(v)
+	return strings.ReplaceAll(string(raw), "\x7f", `\u007f`), err
 }
