@@ -46,7 +46,7 @@ func (a *actions) logs(ctx context.Context, c *Call) (any, error) {
 		return nil, err
 	}
 	out := api.LogsResult{Rows: []api.LogRow{}}
-	left := maxLogText
+	var texts [][]byte // by row
 	err = a.do(ctx, func() error {
 		// Whoever may read was looked up before the bridges were asked; it may be otherwise now.
 		if _, err := a.pickProject(c.Who, string(project)); err != nil {
@@ -66,21 +66,22 @@ func (a *actions) logs(ctx context.Context, c *Call) (any, error) {
 				row.Missing = "it may tell what calls were about: owners and viewers of the project read it, members that of their own tasks"
 				row.Next = 0
 			}
+			var text []byte
 			if row.Missing == "" {
-				var text []byte
 				text, row.Lost = since(w.Data, w.At, p.From[row.Instance])
-				kept := lastLines(text, cmp.Or(p.Lines, MaxLogLines), left)
-				row.Lost += uint64(len(text) - len(kept))
-				if p.Lines > 0 {
-					row.Lost = 0 // fewer were asked for
-				}
-				left -= len(kept)
-				row.Text = strings.ToValidUTF8(string(kept), "\uFFFD")
 			}
-			out.Rows = append(out.Rows, row)
+			out.Rows, texts = append(out.Rows, row), append(texts, text)
 		}
 		return nil
 	})
+	lines := cmp.Or(p.Lines, MaxLogLines)
+	for i, most := range shares(texts, lines, maxLogText) {
+		row, kept := &out.Rows[i], lastLines(texts[i], lines, most)
+		if row.Lost += uint64(len(texts[i]) - len(kept)); p.Lines > 0 {
+			row.Lost = 0 // fewer were asked for
+		}
+		row.Text = strings.ToValidUTF8(string(kept), "\uFFFD")
+	}
 	slices.SortStableFunc(out.Rows, func(x, y api.LogRow) int {
 		return cmp.Or(strings.Compare(x.Label, y.Label), strings.Compare(x.Task, y.Task), strings.Compare(x.Instance, y.Instance))
 	})
@@ -97,6 +98,21 @@ func (a *actions) readsLogs(w Who, p ids.Project, task ids.Task) bool {
 		of = t.Account
 	}
 	return a.readsOwn(w, p, of)
+}
+
+// shares divides the room of one answer: whoever wants less than an equal part leaves the
+// rest to the others, so that a server that writes much takes no room from one that does not.
+func shares(texts [][]byte, lines, room int) []int {
+	most, order := make([]int, len(texts)), make([]int, len(texts))
+	for i, text := range texts {
+		most[i], order[i] = len(lastLines(text, lines, room)), i
+	}
+	slices.SortStableFunc(order, func(i, j int) int { return most[i] - most[j] })
+	for n, i := range order {
+		most[i] = min(most[i], room/(len(order)-n))
+		room -= most[i]
+	}
+	return most
 }
 
 // since cuts data, which begins behind at bytes, to what was written behind from; lost is

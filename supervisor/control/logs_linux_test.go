@@ -1,6 +1,8 @@
 package control
 
 import (
+	"bytes"
+	"slices"
 	"strings"
 	"testing"
 
@@ -110,5 +112,32 @@ func TestLogTextIsCutAtLinesAndBytes(t *testing.T) {
 		if got, lost := since([]byte("abc"), 10, row.from); string(got) != row.want || lost != row.lost {
 			t.Errorf("from %d: %q, lost %d", row.from, got, lost)
 		}
+	}
+}
+
+// A server that fills its log takes no room of an answer from one that does not.
+func TestLogs_OneServersFloodHidesNoOther(t *testing.T) {
+	of := func(n int) []byte { return bytes.Repeat([]byte("x"), n) }
+	for _, row := range []struct {
+		sizes, want []int
+	}{
+		{[]int{1000, 10}, []int{90, 10}},
+		{[]int{10, 1000}, []int{10, 90}},
+		{[]int{1000, 1000, 1000}, []int{33, 33, 34}},
+		{[]int{40, 1000, 5}, []int{40, 55, 5}},
+		{[]int{30, 20}, []int{30, 20}},
+		{[]int{0, 200}, []int{0, 100}},
+		{nil, []int{}},
+	} {
+		var texts [][]byte
+		for _, n := range row.sizes {
+			texts = append(texts, of(n))
+		}
+		if got := shares(texts, MaxLogLines, 100); !slices.Equal(got, row.want) {
+			t.Errorf("%v: %v, want %v", row.sizes, got, row.want)
+		}
+	}
+	if got := shares([][]byte{[]byte("a\nb\nc\n"), of(200)}, 1, 100); !slices.Equal(got, []int{2, 98}) {
+		t.Errorf("one line of each: %v", got)
 	}
 }
