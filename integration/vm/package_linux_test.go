@@ -54,7 +54,8 @@ func TestC178_ThePackageIsInstalledUpgradedRemovedAndPurged(t *testing.T) {
 
 	// The upgrade, with a call open that nobody waits for longer than was said: it ends as
 	// any drain ends it, no unit but the one is there, and nothing is tried again and again.
-	// The files come first, and the service runs on over them.
+	// The files come first, and the service runs on over them: a session that begins in
+	// between has a bridge from posternd's own copy, for the installed one's name is gone.
 	if err := os.WriteFile("/etc/postern/postern.yaml", []byte("drain_seconds: 3\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
