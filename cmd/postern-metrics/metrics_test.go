@@ -188,6 +188,15 @@ func TestDashboardAndAlertsNameWhatIsExported(t *testing.T) {
 				t.Errorf("%s names %s, which is not exported", file, name)
 			}
 		}
+		// A state that no metric is ever in would be an alert that never fires.
+		for _, m := range regexp.MustCompile(`postern_(state|access_policy)\{state=~?"([a-z|]+)"\}`).FindAllStringSubmatch(string(raw), -1) {
+			known := map[string][]string{"state": states, "access_policy": policies}[m[1]]
+			for word := range strings.SplitSeq(m[2], "|") {
+				if !slices.Contains(known, word) {
+					t.Errorf("%s: %s is no state of postern_%s", file, word, m[1])
+				}
+			}
+		}
 	}
 }
 
