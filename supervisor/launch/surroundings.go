@@ -94,6 +94,11 @@ func (s surroundings) inTheWay() (out []error) {
 	if p := s.policy; p&schedResetOnFork == 0 && (p == schedFIFO || p == schedRR || p == schedDeadline) {
 		bad("posternd runs under a real-time policy (%d of sched(7)), which every jail would have too, and no control group bounds: take out of the unit %s, or add CPUSchedulingResetOnFork=yes", p, orElse(where(inEffect(s.unit, "CPUSchedulingPolicy")), "CPUSchedulingPolicy="))
 	}
+	for _, l := range inherited {
+		if soft, _ := s.limit(l.kernel); soft != "" && soft != "unlimited" {
+			bad("posternd and every jail have a limit, %s %s, and %s: take out of the unit %s, or lift it with ulimit before posternd", strings.ToLower(l.kernel), soft, l.why, orElse(where(inEffect(s.unit, l.directive)), l.directive+"="))
+		}
+	}
 	if s.managed && s.pid == 1 {
 		bad("posternd is process 1 of a process namespace of its own, where nobody who connects has a number: take out of the unit %s", orElse(where(inEffect(s.unit, "PrivatePIDs")), "PrivatePIDs="))
 	}
@@ -155,14 +160,28 @@ func (s surroundings) mountsInTheWay() (out []error) {
 
 // hardCore is the most that the limit of cores can be raised to, as the kernel prints it.
 func (s surroundings) hardCore() string {
+	_, hard := s.limit("Max core file size")
+	return hard
+}
+
+// limit is a soft and a hard limit, as the kernel prints them; "" without a line of it.
+func (s surroundings) limit(name string) (soft, hard string) {
 	for line := range strings.Lines(s.limits) {
-		if value, ok := strings.CutPrefix(line, "Max core file size"); ok {
+		if value, ok := strings.CutPrefix(line, name); ok {
 			if f := strings.Fields(value); len(f) >= 2 {
-				return f[1]
+				return f[0], f[1]
 			}
 		}
 	}
-	return ""
+	return "", ""
+}
+
+// inherited are the limits that a jail has from posternd, because none of its own fits
+// every runtime: a control group bounds what they are about.
+var inherited = []struct{ kernel, directive, why string }{
+	{"Max address space", "LimitAS", "runtimes that compile reserve far more than they use"},
+	{"Max data size", "LimitDATA", "runtimes that compile reserve far more than they use"},
+	{"Max cpu time", "LimitCPU", "a server would be killed in the middle of a call"},
 }
 
 // release reads the version of a kernel's release.

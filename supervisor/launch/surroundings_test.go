@@ -36,8 +36,11 @@ func TestSurroundings_C169_C170_WhatIsInTheWayIsNamed(t *testing.T) {
 	for what, change := range map[string]func(*surroundings){
 		"a real-time policy that no child has": func(s *surroundings) { s.policy = schedFIFO | schedResetOnFork },
 		"a policy below the usual one":         func(s *surroundings) { s.policy = 5 },
-		"process 1, of nobody's unit":          func(s *surroundings) { s.pid = 1 },
-		"another process of a unit":            func(s *surroundings) { s.managed, s.pid = true, 2 },
+		"a time that is not bounded": func(s *surroundings) {
+			s.limits = "Max cpu time              unlimited            unlimited            seconds   \n"
+		},
+		"process 1, of nobody's unit": func(s *surroundings) { s.pid = 1 },
+		"another process of a unit":   func(s *surroundings) { s.managed, s.pid = true, 2 },
 	} {
 		s := good
 		change(&s)
@@ -73,8 +76,14 @@ func TestSurroundings_C169_C170_WhatIsInTheWayIsNamed(t *testing.T) {
 		}, []string{"new user namespace", "errno 28", "user.max_user_namespaces", "sysctl"}},
 		"SecureBits":          {func(s *surroundings) { s.secureBits = 0x3 }, []string{"0x3", "SecureBits="}},
 		"CPUSchedulingPolicy": {func(s *surroundings) { s.policy = schedRR }, []string{"real-time policy (2", "CPUSchedulingPolicy=", "CPUSchedulingResetOnFork=yes"}},
-		"PrivatePIDs":         {func(s *surroundings) { s.managed, s.pid = true, 1 }, []string{"process 1", "PrivatePIDs="}},
-		"PrivateUsers":        {func(s *surroundings) { s.uidMap = "0 0 1\n" }, []string{"PrivateUsers="}},
+		"LimitAS": {func(s *surroundings) {
+			s.limits = "Max address space         4096000000           4096000000           bytes     \n"
+		}, []string{"max address space 4096000000", "LimitAS="}},
+		"LimitCPU": {func(s *surroundings) {
+			s.limits = "Max cpu time              60                   unlimited            seconds   \n"
+		}, []string{"max cpu time 60", "LimitCPU="}},
+		"PrivatePIDs":  {func(s *surroundings) { s.managed, s.pid = true, 1 }, []string{"process 1", "PrivatePIDs="}},
+		"PrivateUsers": {func(s *surroundings) { s.uidMap = "0 0 1\n" }, []string{"PrivateUsers="}},
 		"a capability": {func(s *surroundings) {
 			s.status = strings.Replace(goodStatus, "000001ffffffffff", "000001ffffdfffff", 1)
 		}, []string{"CAP_SYS_ADMIN", "CapabilityBoundingSet="}},

@@ -86,12 +86,10 @@ func (s *Supervisor) runTrial(ctx context.Context, profile spec.Profile) (doing 
 		return "its start", err
 	}
 	spoken := hears(ctx, mine, trialWait)
-	var exit jail.Exit
 	if errors.Is(spoken, errEnded) { // by itself: only then does its end tell something
 		select {
 		case <-p.Done():
-			exit = p.Exit()
-			spoken = fmt.Errorf("its program ended with status %d, signal %d, without memory: %t, by its filter: %t %s; it wrote %q", exit.Code, exit.Signal, exit.OOM, exit.Filtered, exit.Call, firstWords(words))
+			spoken = fmt.Errorf("it ended with %s, and wrote %q", howEnded(p.Exit()), firstWords(words))
 		case <-time.After(goneWait):
 		}
 	}
@@ -133,6 +131,19 @@ func hears(ctx context.Context, wire *os.File, wait time.Duration) error {
 		}
 	}
 	return errNoWord
+}
+
+// howEnded says how a program ended that was to live.
+func howEnded(e jail.Exit) string {
+	switch {
+	case e.OOM:
+		return "the memory of its group used up"
+	case e.Filtered:
+		return fmt.Sprintf("the system call %q, which its filter forbids", e.Call)
+	case e.Signal != 0:
+		return fmt.Sprintf("signal %d", e.Signal)
+	}
+	return fmt.Sprintf("status %d", e.Code)
 }
 
 // firstWords is the first line of what a program that has ended wrote.

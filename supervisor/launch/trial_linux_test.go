@@ -81,7 +81,7 @@ func TestTrial_AJailThatCannotBeIsFoundBeforeReady(t *testing.T) {
 		"postern-jail on noexec":      {noexec(jailProgram), []string{`step "clone" failed`, "permission denied"}},
 		"the program on noexec":       {noexec(bridgeProgram), []string{"permission denied", "failed"}},
 		"a program that is none":      {instead([]byte("no program\n")), []string{"exec format error"}},
-		"a program that says nothing": {instead(server), []string{"its program started", "ended with status"}},
+		"a program that says nothing": {instead(server), []string{"its program started", "it ended with status"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bad := cfg
