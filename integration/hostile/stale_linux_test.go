@@ -54,7 +54,13 @@ func TestStale_C087_AStoreThatIsTakenAwayDenies(t *testing.T) {
 			if err := row.away(); err != nil {
 				t.Fatal(err)
 			}
-			until(t, name+" "+row.says+": it is noticed", func() bool { return w.Call(api.Status, nil, nil) != nil })
+			misses := 0 // in a row: on a busy machine one may have another reason
+			until(t, name+" "+row.says+": it is noticed", func() bool {
+				if misses++; w.Call(api.Status, nil, nil) == nil {
+					misses = 0
+				}
+				return misses >= 5
+			})
 			had := len(w.calls(w.a))
 			if m := r.call("echo", `{}`); m.outcome() == "ok" {
 				t.Errorf("%s %s: %s", name, row.says, m.raw)
