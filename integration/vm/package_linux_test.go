@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // Where vm-check puts two packages of this tree, which differ in their version.
@@ -44,13 +45,20 @@ func TestC178_ThePackageIsInstalledUpgradedRemovedAndPurged(t *testing.T) {
 		}
 		exec.Command("dpkg", "--purge", "postern").Run()
 	})
+	began := time.Now()
+	took := func(what string) {
+		t.Logf("%s: %v", what, time.Since(began).Round(100*time.Millisecond))
+		began = time.Now()
+	}
 	command(t, "dpkg", "-i", one(t, "0.0.1"))
 	until(t, "the service serves after the installation", serving)
+	took("installed, and it serves")
 	if state := strings.TrimSpace(command(t, "systemctl", "is-enabled", "postern")); state != "enabled" {
 		t.Errorf("the unit is %s", state)
 	}
 
 	w := newShop(t)
+	took("a project with a server")
 
 	// The upgrade, with a call open that nobody waits for longer than was said: it ends as
 	// any drain ends it, no unit but the one is there, and nothing is tried again and again.
@@ -65,7 +73,9 @@ func TestC178_ThePackageIsInstalledUpgradedRemovedAndPurged(t *testing.T) {
 	if pid := mainPID(t); pid != before {
 		t.Errorf("the new files alone restarted the service: %d was %d", pid, before)
 	}
+	took("the new files are there")
 	c := opened(t, w.project, "echo", `{}`, "structuredContent")
+	took("a session that began in between")
 	had := w.calls()
 	open := c.call(3, "slow", `{"ms":3600000}`)
 	until(t, "the server has the call", func() bool { return w.calls() > had })
@@ -76,6 +86,7 @@ func TestC178_ThePackageIsInstalledUpgradedRemovedAndPurged(t *testing.T) {
 	}
 	<-c.ended
 	until(t, "the new version serves", func() bool { pid := mainPID(t); return pid != 0 && pid != before && serving() })
+	took("configured, and the new version serves")
 	if got := installed(t); got != "ii 0.0.2" {
 		t.Errorf("dpkg says %q", got)
 	}
@@ -86,6 +97,7 @@ func TestC178_ThePackageIsInstalledUpgradedRemovedAndPurged(t *testing.T) {
 		t.Errorf("the record of what was cut off: %+v", r)
 	}
 	session(t, w.project) // what was granted before holds
+	took("a session of the new version")
 
 	// Removed, it runs no more; what was granted waits for it.
 	command(t, "dpkg", "-r", "postern")
@@ -101,8 +113,10 @@ func TestC178_ThePackageIsInstalledUpgradedRemovedAndPurged(t *testing.T) {
 	command(t, "dpkg", "-i", one(t, "0.0.2"))
 	until(t, "it serves again", serving)
 	session(t, w.project)
+	took("removed, installed again, and a session")
 
 	command(t, "dpkg", "-P", "postern")
+	took("purged")
 	if left := leased(t); len(left) != 0 {
 		t.Errorf("after the purge these run: %v", left)
 	}
