@@ -122,9 +122,9 @@ func TestTrial_AHostThatIsBusyIsTriedAgain(t *testing.T) {
 // The lines that drop-ins added are named, and not those of the unit itself.
 func TestTrial_WhatDropInsAddIsNamed(t *testing.T) {
 	unit := slices.Concat(directives("/usr/lib/systemd/system/postern.service", "[Service]\nKillMode=mixed\nPrivateTmp=yes\n"),
-		directives("/etc/systemd/system/postern.service.d/a.conf", "[Service]\nNoExecPaths=/usr\nPrivateTmp=no\nLimitNOFILE=9\n"))
+		directives("/etc/systemd/system/postern.service.d/a.conf", "[Service]\nNoExecPaths=/usr\nPrivateTmp=\nLimitNOFILE=9\nLimitMEMLOCK=1\nLimitMEMLOCK=0\n"))
 	text := addedTo(unit)
-	for want, in := range map[string]bool{"NoExecPaths= (/etc/systemd/system/postern.service.d/a.conf:2)": true, "LimitNOFILE= (": true, "KillMode": false, "PrivateTmp": false} {
+	for want, in := range map[string]bool{"NoExecPaths= (/etc/systemd/system/postern.service.d/a.conf:2)": true, "LimitNOFILE= (": true, "LimitMEMLOCK= (/etc/systemd/system/postern.service.d/a.conf:6)": true, "a.conf:5": false, "KillMode": false, "PrivateTmp": false} {
 		if strings.Contains(text, want) != in {
 			t.Errorf("%q in it: %t: %s", want, !in, text)
 		}

@@ -75,16 +75,18 @@ func where(found []directive) string {
 // maxAdded bounds how many lines addedTo names.
 const maxAdded = 32
 
-// addedTo names what drop-ins added to a unit, for the end of a sentence about something
-// that only one of them can have done. It is "" where they add nothing.
+// addedTo names what drop-ins say of a unit, the last line of each name, for the end of a
+// sentence about something that only one of them can have done. A limit of 0 and a "no"
+// are among them; a line that is empty takes back. It is "" where drop-ins say nothing.
 func addedTo(unit []directive) string {
-	var names []string
-	for _, d := range unit {
-		if strings.HasSuffix(path.Dir(d.place), ".d") && !slices.Contains(names, d.name) && len(names) < maxAdded {
-			names = append(names, d.name)
+	var found []directive
+	for i, d := range unit {
+		later := slices.ContainsFunc(unit[i+1:], func(o directive) bool { return o.name == d.name })
+		if strings.HasSuffix(path.Dir(d.place), ".d") && !later && d.value != "" && len(found) < maxAdded {
+			found = append(found, d)
 		}
 	}
-	if text := where(inEffect(unit, names...)); text != "" {
+	if text := where(found); text != "" {
 		return "; what drop-ins of the unit say, one of which may be why: " + text
 	}
 	return ""
