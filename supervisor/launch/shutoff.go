@@ -2,6 +2,7 @@ package launch
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"postern/jail/spec"
@@ -51,7 +52,7 @@ func covering(mountinfo, path string) (found mounted) {
 // itself has mounted so is not told.
 func (s surroundings) shutOff(dirs []needed) (out []error) {
 	bad := func(dir needed, how string, help string, names ...string) {
-		out = append(out, fmt.Errorf("%s: %q %s: take out of the unit %s%s", dir.what, dir.path, how, orElse(where(inEffect(s.unit, names...)), strings.Join(names, "= or ")+"="), help))
+		out = append(out, fmt.Errorf("%s: %q %s: take out of the unit %s%s", dir.what, dir.path, how, orElse(where(slices.DeleteFunc(inEffect(s.unit, names...), ofOthers)), strings.Join(names, "= or ")+"="), help))
 	}
 	for _, dir := range dirs {
 		here, host := covering(s.mounts, dir.path), covering(s.host, dir.path)
@@ -71,6 +72,10 @@ func (s surroundings) shutOff(dirs []needed) (out []error) {
 	}
 	return out
 }
+
+// ofOthers tells of a line that closes what the system is made of, and none of the
+// directories that posternd or a jail writes: the shipped unit has it.
+func ofOthers(d directive) bool { return d.name == "ProtectSystem" && d.value != "strict" }
 
 // changedBy adds to an error about a directory the directives of these names that the unit
 // has: systemd gives a directory another owner and mode by one, and other mounts.

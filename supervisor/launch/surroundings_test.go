@@ -147,6 +147,10 @@ func TestSurroundings_WhatAUnitShutsOffIsNamed(t *testing.T) {
 			}
 		}
 	}
+	full := directives("/etc/x.conf", "[Service]\nProtectSystem=full\nReadOnlyPaths=/srvc\n")
+	if text := fmt.Sprint(surroundings{mounts: root + closed, host: root, unit: full}.shutOff(dirs[3:])); strings.Contains(text, "ProtectSystem") || !strings.Contains(text, "ReadOnlyPaths= (/etc/x.conf:3)") {
+		t.Errorf("beside the shipped ProtectSystem=full: %s", text)
+	}
 	if text := fmt.Sprint(surroundings{mounts: root + empty, host: root}.shutOff(dirs)); !strings.Contains(text, "TemporaryFileSystem= or ProtectHome= or PrivateTmp=") {
 		t.Errorf("without a unit's files: %s", text)
 	}
