@@ -38,8 +38,9 @@ func TestE1_ArgumentsAreRecordedByRootsWordWithoutWhatIsSecret(t *testing.T) {
 			t.Fatalf("%.300s", got.raw)
 		}
 	}
+	const off = "the project records none (project set --record-arguments)"
 	call()
-	if value, not := w.given(aliceUID); value != "" || not != "" {
+	if value, not := w.given(aliceUID); value != "" || not != off {
 		t.Errorf("off: %s %s", value, not)
 	}
 	for _, uid := range []int{aliceUID, hostUID, runtimeUID} {
@@ -62,7 +63,7 @@ func TestE1_ArgumentsAreRecordedByRootsWordWithoutWhatIsSecret(t *testing.T) {
 	}
 	w.must("project", "set", "a", "--record-arguments", "off")
 	call()
-	if value, not := w.given(aliceUID); value != "" || not != "" {
+	if value, not := w.given(aliceUID); value != "" || not != off {
 		t.Errorf("off again: %s %s", value, not)
 	}
 	// No file of Postern's holds the secret; the server had it each time.
