@@ -2,11 +2,8 @@ package launch
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
-
-	"golang.org/x/sys/unix"
 
 	"postern/supervisor/owned"
 )
@@ -34,24 +31,8 @@ func (f *factsFile) keepSeen(path string) error {
 	if is, err := f.sawAccess(path); is && err == nil {
 		return nil
 	}
-	dir, temp := int(f.dir.Fd()), seenName+newSuffix
-	if err := unix.Unlinkat(dir, temp, 0); err != nil && err != unix.ENOENT {
-		return fmt.Errorf("remove %q: %w", temp, err)
-	}
-	fd, err := unix.Openat(dir, temp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
-	if err != nil {
-		return fmt.Errorf("create %q: %w", temp, err)
-	}
-	file := os.NewFile(uintptr(fd), temp)
-	defer file.Close()
-	if _, err := file.WriteString(path); err != nil {
+	return replaceAt(f.dir, seenName, seenName+newSuffix, 0o600, func(file *os.File) error {
+		_, err := file.WriteString(path)
 		return err
-	}
-	if err := file.Sync(); err != nil {
-		return err
-	}
-	if err := unix.Renameat(dir, temp, dir, seenName); err != nil {
-		return fmt.Errorf("rename %q: %w", temp, err)
-	}
-	return f.dir.Sync()
+	})
 }

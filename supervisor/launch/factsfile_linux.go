@@ -101,8 +101,7 @@ func (f *factsFile) read() (Facts, error) {
 	return facts, nil
 }
 
-// save replaces facts.json: written beside, synced, renamed, and the directory synced,
-// so that a crash leaves the old facts or the new ones and never a part.
+// save replaces facts.json, whole or not at all.
 func (f *factsFile) save(facts Facts) error {
 	raw, err := facts.encode()
 	if err != nil {
@@ -111,26 +110,10 @@ func (f *factsFile) save(facts Facts) error {
 	if len(raw) > maxFacts {
 		return fmt.Errorf("root facts: more than %d bytes", maxFacts)
 	}
-	dir := int(f.dir.Fd())
-	if err := unix.Unlinkat(dir, tempName, 0); err != nil && err != unix.ENOENT {
-		return fmt.Errorf("remove %q: %w", tempName, err)
-	}
-	fd, err := unix.Openat(dir, tempName, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
-	if err != nil {
-		return fmt.Errorf("create %q: %w", tempName, err)
-	}
-	file := os.NewFile(uintptr(fd), tempName)
-	defer file.Close()
-	if _, err := file.Write(raw); err != nil {
+	return replaceAt(f.dir, factsName, tempName, 0o600, func(file *os.File) error {
+		_, err := file.Write(raw)
 		return err
-	}
-	if err := file.Sync(); err != nil {
-		return err
-	}
-	if err := unix.Renameat(dir, tempName, dir, factsName); err != nil {
-		return fmt.Errorf("rename %q: %w", tempName, err)
-	}
-	return f.dir.Sync()
+	})
 }
 
 func lockFile(f *os.File) error {

@@ -87,7 +87,14 @@ func (c Config) keepProgram(ctx context.Context, dir *os.File, name string) erro
 	if err != nil || same {
 		return err
 	}
-	if err := copyProgram(dir, name, from); err != nil {
+	err = replaceAt(dir, name, temp, 0o755, func(to *os.File) error {
+		n, err := io.Copy(to, io.NewSectionReader(from, 0, maxProgram+1))
+		if err == nil && n > maxProgram {
+			err = fmt.Errorf("more than %d bytes", maxProgram)
+		}
+		return err
+	})
+	if err != nil {
 		return fmt.Errorf("copy %q to %q: %w", from.Name(), dir.Name(), err)
 	}
 	return nil
@@ -154,37 +161,6 @@ func sameContent(a, b *os.File) (bool, error) {
 		at += part
 	}
 	return true, nil
-}
-
-// copyProgram writes beside, syncs, renames and syncs the directory.
-func copyProgram(dir *os.File, name string, from *os.File) error {
-	at, temp := int(dir.Fd()), programTemp+name
-	fd, err := unix.Openat(at, temp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o700)
-	if err != nil {
-		return fmt.Errorf("create %q: %w", temp, err)
-	}
-	to := os.NewFile(uintptr(fd), temp)
-	defer to.Close()
-	n, err := io.Copy(to, io.NewSectionReader(from, 0, maxProgram+1))
-	if err == nil && n > maxProgram {
-		err = fmt.Errorf("more than %d bytes", maxProgram)
-	}
-	if err == nil {
-		err = to.Chmod(0o755)
-	}
-	if err == nil {
-		err = to.Sync()
-	}
-	if err == nil {
-		err = to.Close() // a file that is open for writing cannot be started
-	}
-	if err == nil {
-		err = os.NewSyscallError("renameat", unix.Renameat(at, temp, at, name))
-	}
-	if err != nil {
-		return errors.Join(err, unix.Unlinkat(at, temp, 0))
-	}
-	return dir.Sync()
 }
 
 // openProgram opens one of the programs that are installed. An installer gives a program a
